@@ -1,0 +1,1 @@
+"""Ghostwright's language server: completions that Pyright has checked."""

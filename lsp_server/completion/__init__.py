@@ -1,0 +1,1 @@
+"""From a place in a document to verified suggestions: the request pipeline."""

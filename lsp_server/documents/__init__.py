@@ -1,0 +1,1 @@
+"""Documents as values: immutable text with a version, and offsets into it."""

@@ -1,0 +1,56 @@
+"""Everything the server can refuse, as a tree of typed exceptions.
+
+    ServerError
+    ├── SettingsError          a setting that does not exist or has an impossible value
+    ├── BadLocation            FILE:LINE:COLUMN that cannot be read
+    │   ├── FileUnreadable     missing, a folder, binary, or not UTF-8
+    │   └── PositionOutside    the line or column is past the end
+    ├── AddressInUse           another program listens there
+    └── CheckerUnavailable     Pyright is not installed, died, or did not answer in time
+
+Each carries one line of what happened and one of what to do; the command line prints
+both and exits with 2, the server turns them into an LSP error or a log line.
+"""
+
+from __future__ import annotations
+
+
+class ServerError(Exception):
+    """Base of all server errors.
+
+    Args:
+        what: what was wrong, in one line, naming the offending thing.
+        remedy: what the user can do about it, in one line; may be empty.
+    """
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what, remedy)
+        self.what = what
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.remedy})" if self.remedy else self.what
+
+
+class SettingsError(ServerError):
+    """A setting does not exist, or its value is impossible."""
+
+
+class BadLocation(ServerError):
+    """The place to complete at cannot be used."""
+
+
+class FileUnreadable(BadLocation):
+    """The file is missing, a folder, binary, or not UTF-8."""
+
+
+class PositionOutside(BadLocation):
+    """The line or column lies past the end."""
+
+
+class AddressInUse(ServerError):
+    """Another program already listens at the address."""
+
+
+class CheckerUnavailable(ServerError):
+    """The type checker is not installed, died, or did not answer in time."""

@@ -1,0 +1,1 @@
+"""Checking candidates with a type checker before anyone sees them."""
