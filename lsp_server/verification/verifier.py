@@ -54,6 +54,17 @@ class Verdict:
 class Verifier(Protocol):
     """Checks candidates against the document they would go into."""
 
+    def update(self, document: DocumentSnapshot) -> None:
+        """Tell the checker what the editor shows of `document`, saved or not.
+
+        Cheap and never blocks: other documents are judged against this text, not the disk.
+        """
+        ...
+
+    def forget(self, uri: str) -> None:
+        """The editor closed the document: its file on disk counts again."""
+        ...
+
     async def prepare(self, document: DocumentSnapshot, start: int, end: int) -> None:
         """Compute the baseline for candidates that would replace `document.text[start:end]`.
 
