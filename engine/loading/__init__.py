@@ -1,0 +1,1 @@
+"""From files to tensors: where models come from, how they are read, and the prepared snapshot."""
