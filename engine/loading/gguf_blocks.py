@@ -132,7 +132,17 @@ BLOCKS: dict[int, BlockFormat] = {
 }
 
 
+_CHUNK_BLOCKS = 16384  # keeps the intermediates of a decoder inside the CPU's caches
+
+
 def decode(type_id: int, packed: torch.Tensor) -> torch.Tensor:
     """Decode whole blocks: uint8 [blocks * nbytes] -> float32 [blocks * items]."""
     block = BLOCKS[type_id]
-    return block.decode(packed.view(-1, block.nbytes)).reshape(-1)
+    blocks = packed.view(-1, block.nbytes)
+    if block.items == 1:  # plain numbers: one reinterpretation
+        return block.decode(blocks).reshape(-1)
+    values = torch.empty(len(blocks), block.items)
+    for start in range(0, len(blocks), _CHUNK_BLOCKS):
+        piece = slice(start, start + _CHUNK_BLOCKS)
+        values[piece] = block.decode(blocks[piece])
+    return values.view(-1)

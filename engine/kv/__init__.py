@@ -1,0 +1,1 @@
+"""Keys and values of what was read and written so far."""

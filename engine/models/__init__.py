@@ -1,0 +1,1 @@
+"""The decoder families the engine can run, from their configuration to their mathematics."""

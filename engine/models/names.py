@@ -1,0 +1,57 @@
+"""Where each weight of the decoder lies in a file: ggml's names and Hugging Face's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WeightNames:
+    """One naming scheme. `{}` stands for the layer's number.
+
+    The tuples list tensors that the engine stacks by rows into one matrix, so that one
+    product serves all of them.
+    """
+
+    embedding: str
+    head: str
+    final_norm: str
+    attention_norm: str
+    mlp_norm: str
+    qkv: tuple[str, str, str]
+    attention_out: str
+    gate_up: tuple[str, str]
+    down: str
+
+    def biases(self, weights: tuple[str, ...]) -> tuple[str, ...]:
+        """The names of the biases that belong to these weights."""
+        return tuple(name.removesuffix(".weight") + ".bias" for name in weights)
+
+
+GGUF_NAMES = WeightNames(
+    embedding="token_embd.weight",
+    head="output.weight",
+    final_norm="output_norm.weight",
+    attention_norm="blk.{}.attn_norm.weight",
+    mlp_norm="blk.{}.ffn_norm.weight",
+    qkv=("blk.{}.attn_q.weight", "blk.{}.attn_k.weight", "blk.{}.attn_v.weight"),
+    attention_out="blk.{}.attn_output.weight",
+    gate_up=("blk.{}.ffn_gate.weight", "blk.{}.ffn_up.weight"),
+    down="blk.{}.ffn_down.weight",
+)
+
+HF_NAMES = WeightNames(
+    embedding="model.embed_tokens.weight",
+    head="lm_head.weight",
+    final_norm="model.norm.weight",
+    attention_norm="model.layers.{}.input_layernorm.weight",
+    mlp_norm="model.layers.{}.post_attention_layernorm.weight",
+    qkv=(
+        "model.layers.{}.self_attn.q_proj.weight",
+        "model.layers.{}.self_attn.k_proj.weight",
+        "model.layers.{}.self_attn.v_proj.weight",
+    ),
+    attention_out="model.layers.{}.self_attn.o_proj.weight",
+    gate_up=("model.layers.{}.mlp.gate_proj.weight", "model.layers.{}.mlp.up_proj.weight"),
+    down="model.layers.{}.mlp.down_proj.weight",
+)

@@ -1,0 +1,191 @@
+"""What a decoder looks like, read from a GGUF's metadata or a Hugging Face config.json.
+
+One decoder serves both families (Qwen2, and Llama with its many descendants): they differ
+only in the values below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from engine.errors import ModelCorrupt, UnsupportedModel
+
+FAMILIES = ("qwen2", "llama")
+
+
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """How rotary frequencies are stretched beyond the trained context.
+
+    Attributes:
+        kind: `linear` (Chen et al., 2023) or `llama3` (Llama 3.1's by-wavelength scheme).
+        factor: how far.
+        low_freq_factor, high_freq_factor, original_context: of `llama3` only.
+    """
+
+    kind: str
+    factor: float
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_context: int = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderSpec:
+    """Sizes and constants of a pre-norm decoder with rotary, grouped-query attention and SwiGLU.
+
+    Attributes:
+        family: `qwen2` or `llama`.
+        name: the model's own name for itself, may be empty.
+        vocab: rows of the embedding.
+        hidden: width of the residual stream.
+        layers, heads, kv_heads, head_dim, intermediate: as usual.
+        context: longest sequence the model was trained for.
+        rope_theta: base of the rotary frequencies.
+        rope_scaling: None where they are used as they are.
+        norm_eps: of RMSNorm.
+        qkv_bias: whether the query, key and value projections have a bias.
+        tied: whether the head is the embedding.
+    """
+
+    family: str
+    name: str
+    vocab: int
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    context: int
+    rope_theta: float
+    norm_eps: float
+    qkv_bias: bool
+    tied: bool
+    rope_scaling: RopeScaling | None = None
+
+    def __post_init__(self) -> None:
+        sizes = ("vocab", "hidden", "layers", "heads", "kv_heads", "head_dim", "intermediate")
+        for name in (*sizes, "context"):
+            if getattr(self, name) < 1:
+                raise ModelCorrupt(f"the model's configuration says {name} is {getattr(self, name)}")
+        if self.heads % self.kv_heads:
+            raise ModelCorrupt(
+                f"{self.heads} attention heads cannot share {self.kv_heads} key/value heads"
+            )
+        if self.head_dim % 2:
+            raise ModelCorrupt(f"rotary embedding needs an even head size, not {self.head_dim}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready form; `from_dict` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> DecoderSpec:
+        """The inverse of `to_dict`."""
+        scaling = values.get("rope_scaling")
+        return cls(**{**values, "rope_scaling": RopeScaling(**scaling) if scaling else None})
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any], *, vocab: int, tied: bool) -> DecoderSpec:
+        """Read a GGUF's metadata.
+
+        Raises:
+            UnsupportedModel: another architecture.
+            ModelCorrupt: a needed key is missing.
+        """
+        family = _known_family(str(metadata.get("general.architecture", "none")))
+
+        def need(key: str) -> Any:
+            full = f"{family}.{key}"
+            if full not in metadata:
+                raise ModelCorrupt(f"the GGUF file lacks the key {full}")
+            return metadata[full]
+
+        heads, hidden = int(need("attention.head_count")), int(need("embedding_length"))
+        factor = float(metadata.get(f"{family}.rope.scaling.factor", 1.0))
+        kind = str(metadata.get(f"{family}.rope.scaling.type", "none"))
+        return cls(
+            family=family,
+            name=str(metadata.get("general.name", "")),
+            vocab=vocab,
+            hidden=hidden,
+            layers=int(need("block_count")),
+            heads=heads,
+            kv_heads=int(metadata.get(f"{family}.attention.head_count_kv", heads)),
+            head_dim=int(metadata.get(f"{family}.attention.key_length", hidden // max(heads, 1))),
+            intermediate=int(need("feed_forward_length")),
+            context=int(need("context_length")),
+            rope_theta=float(metadata.get(f"{family}.rope.freq_base", 10000.0)),
+            norm_eps=float(need("attention.layer_norm_rms_epsilon")),
+            qkv_bias=family == "qwen2",
+            tied=tied,
+            rope_scaling=_rope_scaling({"rope_type": kind, "factor": factor}),
+        )
+
+    @classmethod
+    def from_hf(cls, config: Mapping[str, Any]) -> DecoderSpec:
+        """Read a Hugging Face config.json.
+
+        Raises:
+            UnsupportedModel: another architecture, or a variant the decoder lacks.
+            ModelCorrupt: a needed key is missing.
+        """
+        family = _known_family(str(config.get("model_type", "none")))
+        if config.get("use_sliding_window"):
+            raise UnsupportedModel("the model uses sliding-window attention, which is not supported")
+        if config.get("hidden_act", "silu") != "silu":
+            raise UnsupportedModel(f"the activation {config['hidden_act']} is not supported")
+        if config.get("mlp_bias") or (family == "llama" and config.get("attention_bias")):
+            raise UnsupportedModel("biases outside Qwen2's query, key and value are not supported")
+        # transformers 5 keeps theta and scaling together, 4 kept them apart.
+        rope: Mapping[str, Any] = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        theta = config.get("rope_theta") or rope.get("rope_theta") or 10000.0
+        try:
+            heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
+            return cls(
+                family=family,
+                name=str(config.get("_name_or_path", "")),
+                vocab=int(config["vocab_size"]),
+                hidden=hidden,
+                layers=int(config["num_hidden_layers"]),
+                heads=heads,
+                kv_heads=int(config.get("num_key_value_heads") or heads),
+                head_dim=int(config.get("head_dim") or hidden // max(heads, 1)),
+                intermediate=int(config["intermediate_size"]),
+                context=int(config.get("max_position_embeddings", 4096)),
+                rope_theta=float(theta),
+                norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+                qkv_bias=family == "qwen2",
+                tied=bool(config.get("tie_word_embeddings", family == "qwen2")),
+                rope_scaling=_rope_scaling(rope),
+            )
+        except KeyError as error:
+            raise ModelCorrupt(f"config.json lacks the key {error.args[0]}") from error
+
+
+def _known_family(family: str) -> str:
+    if family not in FAMILIES:
+        raise UnsupportedModel(
+            f"the architecture {family!r} is not supported", "supported are " + ", ".join(FAMILIES)
+        )
+    return family
+
+
+def _rope_scaling(values: Mapping[str, Any]) -> RopeScaling | None:
+    kind = str(values.get("rope_type") or values.get("type") or "default")
+    if kind in ("default", "none"):
+        return None
+    if kind == "linear":
+        return RopeScaling("linear", float(values["factor"]))
+    if kind == "llama3":
+        return RopeScaling(
+            "llama3",
+            float(values["factor"]),
+            float(values["low_freq_factor"]),
+            float(values["high_freq_factor"]),
+            int(values["original_max_position_embeddings"]),
+        )
+    raise UnsupportedModel(f"rotary scaling of kind {kind!r} is not supported")

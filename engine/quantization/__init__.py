@@ -1,0 +1,1 @@
+"""Weights in fewer bits, and the linear layers that compute with them."""
