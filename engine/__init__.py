@@ -32,6 +32,11 @@ from engine.errors import (
     NoFimTokens,
     UnsupportedModel,
 )
+from engine.loading.integrity import FileCheck, FileState
+from engine.loading.progress import PullProgress
+from engine.loading.pull import PullOptions, PullResult, pull_model
+from engine.loading.store import ModelEntry, ModelState, list_models, resolve_model
+from engine.loading.verify import VerifyReport, verify_model
 from engine.local import Engine
 
 __all__ = [
@@ -47,19 +52,31 @@ __all__ = [
     "EngineError",
     "EngineStats",
     "EngineStopped",
+    "FileCheck",
+    "FileState",
     "FinishReason",
     "Generation",
     "GenerationRequest",
     "InvalidRequest",
     "LoadProgress",
     "ModelCorrupt",
+    "ModelEntry",
     "ModelError",
     "ModelInfo",
     "ModelNotFound",
+    "ModelState",
     "NoFimTokens",
+    "PullOptions",
+    "PullProgress",
+    "PullResult",
     "SamplingParams",
     "UnsupportedModel",
     "Usage",
+    "VerifyReport",
     "collect",
     "default_cache_dir",
+    "list_models",
+    "pull_model",
+    "resolve_model",
+    "verify_model",
 ]
