@@ -17,7 +17,7 @@ from lsp_server.documents.snapshot import to_lf
 # model spells one out of ordinary tokens.
 _SPECIAL = re.compile(
     r"<\|(?:fim_\w+|endoftext|end_of_text|file_sep|file_separator|repo_name|im_start|im_end)\|>"
-    r"|</?(?:fim_\w+|file_sep|filename|reponame|PRE|SUF|MID|EOT)>|<｜[^<>\n]{1,24}｜>"
+    r"|</?(?:fim_\w+|file_sep|filename|reponame|PRE|SUF|MID|EOT)>|<\uff5c[^<>\n]{1,24}\uff5c>"
 )
 
 

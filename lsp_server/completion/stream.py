@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from engine import Chunk, CompletionEngine, FinishReason, GenerationRequest, Usage
+from lsp_server.completion.outcome import TokenCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,15 @@ class RawCandidate:
 
 @dataclass(slots=True)
 class GenerationMeter:
-    """What one request cost so far; the engine's own figures once they are known.
+    """What one request cost so far; the engine's own figures where it gave them.
 
-    Owned by the request that reads the stream.
+    Owned by the request that reads the stream. A request that is given up early never gets
+    its last chunk, so time and tokens are counted here as well.
     """
 
-    usage: Usage | None = None
-    tokens: int = 0
+    _usage: Usage | None = None
+    _complete: bool = False
+    _tokens: int = 0
     _started: float = field(default_factory=time.perf_counter)
     _first: float | None = None
     _ended: float | None = None
@@ -44,8 +47,10 @@ class GenerationMeter:
     def count(self, chunk: Chunk) -> None:
         """Account for one chunk."""
         self._first = self._first or time.perf_counter()
-        self.tokens += chunk.tokens
-        self.usage = chunk.usage or self.usage
+        self._tokens += chunk.tokens
+        if chunk.usage is not None:
+            self._usage = chunk.usage
+            self._complete = chunk.finish is not None
 
     def stop(self) -> None:
         """Generation is over, or was given up."""
@@ -59,16 +64,25 @@ class GenerationMeter:
     @property
     def prefill_ms(self) -> float:
         """Until the first token, waiting included where the engine's figure is missing."""
-        if self.usage is not None:
-            return self.usage.prefill_ms
+        if self._usage is not None:
+            return self._usage.prefill_ms
         return ((self._first or self.ended) - self._started) * 1000
 
     @property
     def decode_ms(self) -> float:
         """From the first token to the end."""
-        if self.usage is not None:
-            return self.usage.decode_ms
+        if self._usage is not None and self._complete:
+            return self._usage.decode_ms
         return (self.ended - self._first) * 1000 if self._first else 0.0
+
+    @property
+    def tokens(self) -> TokenCounts:
+        """Of the prompt nothing is known until the engine has told its usage."""
+        usage = self._usage
+        if usage is None:
+            return TokenCounts(generated=self._tokens)
+        generated = usage.generated_tokens if self._complete else self._tokens
+        return TokenCounts(usage.prompt_tokens, usage.reused_tokens, generated)
 
 
 @dataclass(slots=True)
@@ -129,7 +143,7 @@ class _Closable(Protocol):
 
 
 @asynccontextmanager
-async def _closing(chunks: AsyncIterator[Chunk]) -> AsyncIterator[AsyncIterator[Chunk]]:
+async def _closing(chunks: AsyncIterator[Chunk]) -> AsyncGenerator[AsyncIterator[Chunk], None]:
     """Close the engine's iterator on every way out, where it can be closed."""
     try:
         yield chunks
