@@ -24,27 +24,38 @@ class _Section(BaseModel):
 class CompletionSettings(_Section):
     """What is generated, and how much of it."""
 
-    max_tokens: int = Field(64, ge=1, le=1024, description="Most tokens one suggestion may have.")
+    max_tokens: int = Field(
+        default=64, ge=1, le=1024, description="Most tokens one suggestion may have."
+    )
     multiline: Literal["auto", "never"] = Field(
-        "auto",
+        default="auto",
         description="`auto` offers several lines where a block begins or a line is empty, "
         "`never` stops at the end of the line.",
     )
     automatic_candidates: int = Field(
-        2, ge=1, le=8, description="Candidates generated while typing; the best is shown."
+        default=2, ge=1, le=8, description="Candidates generated while typing; the best is shown."
     )
     invoked_candidates: int = Field(
-        4, ge=1, le=8, description="Candidates generated on request; all good ones are shown."
+        default=4,
+        ge=1,
+        le=8,
+        description="Candidates generated on request; all good ones are shown.",
     )
     temperature: float = Field(
-        0.6, ge=0, le=2, description="Of the second and later candidates; the first is greedy."
+        default=0.6,
+        ge=0,
+        le=2,
+        description="Of the second and later candidates; the first is greedy.",
     )
-    top_p: float = Field(0.95, gt=0, le=1, description="Nucleus of the sampled candidates.")
+    top_p: float = Field(default=0.95, gt=0, le=1, description="Nucleus of the sampled candidates.")
     debounce_ms: int = Field(
-        60, ge=0, le=2000, description="Pause in typing before an automatic request runs."
+        default=60, ge=0, le=2000, description="Pause in typing before an automatic request runs."
     )
     time_budget_ms: int = Field(
-        15000, ge=50, le=120000, description="A request without an answer by then gets none."
+        default=15000,
+        ge=50,
+        le=120000,
+        description="A request without an answer by then gets none.",
     )
 
 
@@ -52,15 +63,15 @@ class VerificationSettings(_Section):
     """How suggestions are checked."""
 
     mode: Literal["required", "preferred", "off"] = Field(
-        "required",
+        default="required",
         description="`required` shows only what Pyright passed, `preferred` shows unverified "
         "text when the time is up, `off` checks nothing.",
     )
     timeout_ms: int = Field(
-        10000, ge=50, le=120000, description="Longest wait for Pyright on one candidate."
+        default=10000, ge=50, le=120000, description="Longest wait for Pyright on one candidate."
     )
     interpreter: str = Field(
-        "",
+        default="",
         description="Python whose packages Pyright sees; empty looks for one: the editor's "
         "setting, .venv or venv in the workspace, VIRTUAL_ENV, PATH.",
     )
@@ -70,18 +81,22 @@ class ModelSettings(_Section):
     """Which model, and what it may use."""
 
     name: str = Field(
-        DEFAULT_MODEL, min_length=1, description="A pulled model's name, or a path to one."
+        default=DEFAULT_MODEL, min_length=1, description="A pulled model's name, or a path to one."
     )
-    threads: int = Field(0, ge=0, le=512, description="CPU threads; 0 is one per physical core.")
+    threads: int = Field(
+        default=0, ge=0, le=512, description="CPU threads; 0 is one per physical core."
+    )
     context_tokens: int = Field(
-        1024, ge=128, le=32768, description="Most tokens of the document sent to the model."
+        default=1024, ge=128, le=32768, description="Most tokens of the document sent to the model."
     )
 
 
 class Settings(_Section):
     """All settings of Ghostwright."""
 
-    enabled: bool = Field(True, description="Off means no completion and no model in memory.")
+    enabled: bool = Field(
+        default=True, description="Off means no completion and no model in memory."
+    )
     completion: CompletionSettings = Field(default_factory=CompletionSettings)
     verification: VerificationSettings = Field(default_factory=VerificationSettings)
     model: ModelSettings = Field(default_factory=ModelSettings)

@@ -1,0 +1,67 @@
+"""The documents one client has open.
+
+pygls keeps documents too, but splits them with `str.splitlines`, which takes form feeds,
+U+2028 and others for line ends; LSP knows only three, so an edit below such a character
+would land on the wrong line. This store counts as LSP does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+from lsp_server.documents.edits import Edit, apply_edits
+from lsp_server.documents.positions import PositionEncoding
+from lsp_server.documents.snapshot import DocumentSnapshot
+
+
+class DocumentStore:
+    """Open documents by URI. Owned by one session, on the event loop.
+
+    Clients percent-encode a URI differently in different messages; documents are found by
+    the decoded form and keep the form they were opened with.
+    """
+
+    def __init__(self) -> None:
+        self.encoding = PositionEncoding.UTF16
+        self._documents: dict[str, DocumentSnapshot] = {}
+
+    def __iter__(self) -> Iterator[DocumentSnapshot]:
+        return iter(tuple(self._documents.values()))
+
+    def get(self, uri: str) -> DocumentSnapshot | None:
+        """The newest version of an open document, None when it is not open."""
+        return self._documents.get(unquote(uri))
+
+    def open(self, uri: str, text: str, version: int, language_id: str) -> DocumentSnapshot:
+        """Take over a document; opening it again replaces it."""
+        document = DocumentSnapshot(uri, text, version, language_id, path_of(uri))
+        self._documents[unquote(uri)] = document
+        return document
+
+    def change(self, uri: str, edits: Iterable[Edit], version: int) -> DocumentSnapshot | None:
+        """Apply a change; None when the document is not open, so its text is unknown."""
+        document = self.get(uri)
+        if document is None:
+            return None
+        document = apply_edits(document, edits, version, self.encoding)
+        self._documents[unquote(uri)] = document
+        return document
+
+    def close(self, uri: str) -> DocumentSnapshot | None:
+        """Forget a document; None when it was not open."""
+        return self._documents.pop(unquote(uri), None)
+
+
+def path_of(uri: str) -> Path | None:
+    """The file a `file:` URI names, None for every other scheme."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # for example an unclosed "[" in the host
+        return None
+    if parts.scheme != "file" or not parts.path or "\0" in unquote(parts.path):
+        return None
+    host = f"//{parts.netloc}" if parts.netloc not in ("", "localhost") else ""
+    return Path(url2pathname(host + parts.path))
