@@ -151,7 +151,7 @@ class ModelInfo:
     Attributes:
         name: as in EngineConfig.model.
         architecture: family, for example `qwen2`.
-        parameters: number of weights, embeddings counted once.
+        parameters: number of weights the files hold.
         weight_bytes: bytes the weights take in memory.
         quantization: for example `int8`.
         context_tokens: longest sequence.

@@ -43,9 +43,7 @@ class Segment(Protocol):
         """How many rows."""
         ...
 
-    def attend(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
-    ) -> torch.Tensor:
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Store k and v, and attend.
 
         Args:
@@ -141,9 +139,7 @@ class PrefillSegment:
             torch.ones(rows, total, dtype=torch.bool).tril_(self._start) if rows > 1 else None
         )
 
-    def attend(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
-    ) -> torch.Tensor:
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """See `Segment.attend`."""
         self._cache.write(layer, self._start, k, v)
         keys, values = self._cache.read(layer, self._start + self.rows)
@@ -210,9 +206,7 @@ class DecodeSegment:
         self._tails = tails
         self._prompt_length = len(tails.prompt)
 
-    def attend(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
-    ) -> torch.Tensor:
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """See `Segment.attend`."""
         n, heads, size = q.shape
         kv_heads = k.shape[1]

@@ -78,7 +78,6 @@ class Decoder:
         self._cos = angles.cos().unsqueeze(1)  # [positions, 1, head_dim / 2]
         self._sin = angles.sin().unsqueeze(1)
 
-    @torch.inference_mode()
     def forward(
         self, tokens: torch.Tensor, positions: torch.Tensor, segments: Sequence[Segment]
     ) -> torch.Tensor:
@@ -116,7 +115,6 @@ class Decoder:
             x = x + layer.down(functional.silu(gate).mul_(up))
         return functional.rms_norm(x, (spec.hidden,), self.weights.final_norm, spec.norm_eps)
 
-    @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """float32 [rows, hidden] -> float32 [rows, vocab]."""
         return self.weights.head(hidden)

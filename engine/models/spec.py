@@ -70,7 +70,9 @@ class DecoderSpec:
         sizes = ("vocab", "hidden", "layers", "heads", "kv_heads", "head_dim", "intermediate")
         for name in (*sizes, "context"):
             if getattr(self, name) < 1:
-                raise ModelCorrupt(f"the model's configuration says {name} is {getattr(self, name)}")
+                raise ModelCorrupt(
+                    f"the model's configuration says {name} is {getattr(self, name)}"
+                )
         if self.heads % self.kv_heads:
             raise ModelCorrupt(
                 f"{self.heads} attention heads cannot share {self.kv_heads} key/value heads"
@@ -85,8 +87,9 @@ class DecoderSpec:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> DecoderSpec:
         """The inverse of `to_dict`."""
-        scaling = values.get("rope_scaling")
-        return cls(**{**values, "rope_scaling": RopeScaling(**scaling) if scaling else None})
+        rest = dict(values)
+        scaling: dict[str, Any] | None = rest.pop("rope_scaling", None)
+        return cls(**rest, rope_scaling=RopeScaling(**scaling) if scaling else None)
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any], *, vocab: int, tied: bool) -> DecoderSpec:
@@ -135,7 +138,9 @@ class DecoderSpec:
         """
         family = _known_family(str(config.get("model_type", "none")))
         if config.get("use_sliding_window"):
-            raise UnsupportedModel("the model uses sliding-window attention, which is not supported")
+            raise UnsupportedModel(
+                "the model uses sliding-window attention, which is not supported"
+            )
         if config.get("hidden_act", "silu") != "silu":
             raise UnsupportedModel(f"the activation {config['hidden_act']} is not supported")
         if config.get("mlp_bias") or (family == "llama" and config.get("attention_bias")):

@@ -1,13 +1,13 @@
 """Linear layers over INT8 or FP32 weights, all with one call: [rows, in] -> [rows, out] in FP32.
 
 INT8 is symmetric per output channel: `weight[o, i] = codes[o, i] * scales[o]`, codes in
-[-127, 127]. Which kernel computes the product depends on the number of rows:
+[-127, 127]. Activations are not quantized: on real code that cost ten times the divergence
+from FP32 that the weights alone cost. The kernel depends on the number of rows:
 
 * few rows (decode): PyTorch's weight-only kernel over BF16 activations, which reads each
   weight once and is bound by memory;
-* many rows (prefill): activations are quantized to INT8 per row (never per tensor: one
-  outlier row would ruin the others) and multiplied in integers, which VNNI and AMX run at
-  several times the speed of floating point.
+* many rows (prefill): the codes are widened once and multiplied in BF16 where the chip
+  multiplies BF16 in hardware (AMX, AVX512-BF16), in FP32 elsewhere.
 """
 
 from __future__ import annotations
@@ -20,8 +20,14 @@ from torch.nn import functional
 
 from engine.errors import ModelCorrupt
 
-# Above this many rows the integer product is at least as fast on AVX2, VNNI and AMX alike.
-WEIGHT_ONLY_ROWS = 4
+# Above this many rows widening the weights first is faster, on AVX2 and AMX alike.
+WEIGHT_ONLY_ROWS = 12
+_WIDEN_ITEMS = 1 << 24  # most weights widened at a time: bounds the scratch memory
+
+
+def hardware_dtype() -> torch.dtype:
+    """BF16 where this CPU multiplies it in hardware, else FP32."""
+    return torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32
 
 
 class Linear(Protocol):
@@ -74,12 +80,6 @@ def quantize_int8(weight: torch.Tensor) -> Int8Weight:
     return Int8Weight(codes, scales)
 
 
-def quantize_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Activations to INT8 with one scale per row: int8 [rows, in], float32 [rows, 1]."""
-    scales = x.abs().amax(dim=1, keepdim=True).div_(127.0).clamp_(min=1e-30)
-    return (x / scales).round_().to(torch.int8), scales
-
-
 class Int8Linear:
     """A linear layer over INT8 weights; owned by the engine thread.
 
@@ -94,6 +94,8 @@ class Int8Linear:
         # The kernel wants BF16 scales, whose rounding would shift whole channels; it gets
         # ones, and the FP32 scales are applied to its result.
         self._ones = torch.ones(len(weight.scales), dtype=torch.bfloat16)
+        self._wide = hardware_dtype()
+        self._step = max(1, _WIDEN_ITEMS // weight.codes.shape[1])
 
     @property
     def nbytes(self) -> int:
@@ -103,13 +105,18 @@ class Int8Linear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """float32 [rows, in] -> float32 [rows, out]."""
-        codes, scales = self.weight.codes, self.weight.scales
         if x.shape[0] <= WEIGHT_ONLY_ROWS:
-            y = torch.ops.aten._weight_int8pack_mm(x.bfloat16(), codes, self._ones)
-            y = y.float().mul_(scales)
+            product = torch.ops.aten._weight_int8pack_mm(
+                x.bfloat16(), self.weight.codes, self._ones
+            )
         else:
-            quantized, row_scales = quantize_rows(x)
-            y = torch._int_mm(quantized, codes.t()).float().mul_(row_scales).mul_(scales)
+            x = x.to(self._wide)
+            pieces = [
+                functional.linear(x, codes.to(self._wide))
+                for codes in self.weight.codes.split(self._step)
+            ]
+            product = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+        y = product.float().mul_(self.weight.scales)
         return y if self.bias is None else y.add_(self.bias)
 
 

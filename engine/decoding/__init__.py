@@ -1,0 +1,1 @@
+"""From logits to text: picking tokens, and knowing when to stop."""

@@ -1,0 +1,206 @@
+"""A model as its author published it, behind one face: GGUF file or safetensors folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self, cast
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from engine.errors import ModelCorrupt, ModelNotFound, UnsupportedModel
+from engine.loading import tokenizer as tokenizers
+from engine.loading.gguf import GgufFile
+from engine.loading.tokenizer import Tokenizer
+from engine.models.decoder import rotary_frequencies
+from engine.models.names import GGUF_NAMES, HF_NAMES, WeightNames
+from engine.models.spec import DecoderSpec
+
+
+class Checkpoint(Protocol):
+    """Weights one at a time as FP32, and what is needed to make sense of them."""
+
+    @property
+    def spec(self) -> DecoderSpec:
+        """Sizes and constants."""
+        ...
+
+    @property
+    def names(self) -> WeightNames:
+        """How this checkpoint names its weights."""
+        ...
+
+    def read(self, name: str) -> torch.Tensor:
+        """One tensor as float32. Raises ModelCorrupt when it is missing or not finite."""
+        ...
+
+    def rotary_frequencies(self) -> torch.Tensor:
+        """float32 [head_dim / 2]."""
+        ...
+
+    def tokenizer(self) -> Tokenizer:
+        """The model's own tokenizer."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Open a `.gguf` file or a folder with config.json and safetensors.
+
+    Raises:
+        ModelNotFound, ModelCorrupt, UnsupportedModel: see the error's text.
+    """
+    if path.is_dir():
+        return SafetensorsCheckpoint(path)
+    if path.is_file():
+        return GgufCheckpoint(path)
+    raise ModelNotFound(f"there is no model at {path}", "see: ghostwright model list")
+
+
+class GgufCheckpoint:
+    """A GGUF file of the Qwen2 or Llama family."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = GgufFile(path)
+        try:
+            self.names = GGUF_NAMES
+            embedding = self._file.tensors.get(self.names.embedding)
+            self.spec = DecoderSpec.from_gguf(
+                self._file.metadata,
+                vocab=embedding.shape[0] if embedding else 0,
+                tied=self.names.head not in self._file.tensors,
+            )
+        except BaseException:
+            self._file.close()
+            raise
+
+    def read(self, name: str) -> torch.Tensor:
+        """See `Checkpoint.read`."""
+        values = self._file.read(name)
+        if self.spec.family == "llama" and (".attn_q." in name or ".attn_k." in name):
+            heads = self.spec.heads if ".attn_q." in name else self.spec.kv_heads
+            values = _unpermute(values, heads)
+        return values
+
+    def rotary_frequencies(self) -> torch.Tensor:
+        """See `Checkpoint.rotary_frequencies`; a file may bring its own stretching factors."""
+        base = rotary_frequencies(self.spec)
+        name = "rope_freqs.weight"
+        return base / self._file.read(name) if name in self._file.tensors else base
+
+    def tokenizer(self) -> Tokenizer:
+        """See `Checkpoint.tokenizer`."""
+        return tokenizers.from_gguf(self._file.metadata)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+
+def _unpermute(weight: torch.Tensor, heads: int) -> torch.Tensor:
+    """Undo llama.cpp's re-ordering of Llama's query and key rows, which suits its rotary."""
+    shape = weight.shape
+    return weight.view(heads, shape[0] // heads // 2, 2, *shape[1:]).transpose(1, 2).reshape(shape)
+
+
+class SafetensorsCheckpoint:
+    """A folder with config.json, tokenizer.json and one or more safetensors files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder
+        self.names = HF_NAMES
+        config = read_json(folder / "config.json")
+        if "quantization_config" in config:
+            raise UnsupportedModel(
+                f"{folder.name} is already quantized in a format of its own",
+                "use the unquantized model or a GGUF file",
+            )
+        self.spec = DecoderSpec.from_hf(config)
+        self._config = config
+        self._files = self._locate()
+
+    def _locate(self) -> dict[str, Any]:
+        """Open every file; tensor name -> the open file that has it."""
+        paths = sorted(self.path.glob("*.safetensors"))
+        if not paths:
+            raise ModelNotFound(
+                f"{self.path} holds no .safetensors file", "give a folder with weights"
+            )
+        located: dict[str, Any] = {}
+        for path in paths:
+            handle = _translated(path, lambda path=path: safe_open(path, framework="pt"))
+            located.update(dict.fromkeys(handle.keys(), handle))
+        return located
+
+    def read(self, name: str) -> torch.Tensor:
+        """See `Checkpoint.read`."""
+        if name not in self._files:
+            raise ModelCorrupt(f"{self.path.name} has no tensor {name}")
+        handle = self._files[name]
+        values = cast(torch.Tensor, _translated(self.path, lambda: handle.get_tensor(name).float()))
+        if not bool(torch.isfinite(values).all()):
+            raise ModelCorrupt(f"{self.path.name}: tensor {name} holds NaN or infinity")
+        return values
+
+    def rotary_frequencies(self) -> torch.Tensor:
+        """See `Checkpoint.rotary_frequencies`."""
+        return rotary_frequencies(self.spec)
+
+    def tokenizer(self) -> Tokenizer:
+        """See `Checkpoint.tokenizer`."""
+        return tokenizers.from_folder(self.path, self._config)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._files.clear()
+
+
+def _translated(path: Path, action: Callable[[], Any]) -> Any:
+    """Run `action`; what safetensors raises becomes ModelCorrupt."""
+    try:
+        return action()
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelCorrupt(f"{path.name} cannot be read: {error}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file.
+
+    Raises:
+        ModelNotFound: the file is missing or unreadable.
+        ModelCorrupt: it is not a JSON object.
+    """
+    try:
+        values: object = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ModelNotFound(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ModelCorrupt(f"{path} is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ModelCorrupt(f"{path} is not a JSON object")
+    return cast(dict[str, Any], values)

@@ -1,0 +1,104 @@
+"""From a plan to tokens: the model, its tokenizer, and the passes over them.
+
+The runner knows tensors and nothing of requests, queues or threads; the worker is its only
+caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from engine.api import GenerationRequest, ModelInfo
+from engine.config import EngineConfig
+from engine.kv.cache import DecodeSegment, KvShape, PrefillSegment, PromptCache, TailCache
+from engine.loading.snapshot import Snapshot
+from engine.loading.tokenizer import StreamDecoder
+from engine.models import assembly
+from engine.models.decoder import Decoder
+from engine.quantization.linear import hardware_dtype
+
+_CHARS_PER_TOKEN = 12  # no source code has longer tokens on average: bounds what is encoded
+
+
+class Runner:
+    """A model ready to run; owned by the engine thread.
+
+    Args:
+        config: what it may use.
+        snapshot: the prepared model.
+    """
+
+    def __init__(self, config: EngineConfig, snapshot: Snapshot) -> None:
+        spec = snapshot.spec
+        weights = assembly.from_snapshot(spec, snapshot.tensors)
+        dtype = hardware_dtype()
+        self.context = min(config.context_tokens, spec.context)
+        self.layout = snapshot.layout
+        self.kv_shape = KvShape(spec.layers, spec.kv_heads, spec.head_dim, dtype)
+        self._tokenizer = snapshot.tokenizer
+        self._decoder = Decoder(spec, weights, positions=self.context, attention_dtype=dtype)
+        self._banned = torch.tensor(sorted(self.layout.banned_ids), dtype=torch.int64)
+        self.info = ModelInfo(
+            name=config.model,
+            architecture=spec.family,
+            parameters=sum(
+                t.numel()
+                for name, t in snapshot.tensors.items()
+                if not name.endswith((".scales", "rotary_frequencies"))
+            ),
+            weight_bytes=weights.nbytes,
+            quantization=str(snapshot.manifest["quantization"]),
+            context_tokens=self.context,
+            instruct="instruct" in f"{spec.name} {config.model}".lower(),
+        )
+
+    def prompt(self, request: GenerationRequest) -> list[int]:
+        """Token ids of the request's prompt, cut to leave room for what it may generate."""
+        budget = self.context - request.max_tokens
+        chars = max(budget, 1) * _CHARS_PER_TOKEN
+        prefix = self._tokenizer.encode(request.prefix[-chars:])
+        suffix = self._tokenizer.encode(request.suffix[:chars])
+        return self.layout.prompt(prefix, suffix, budget)
+
+    def stream_decoder(self) -> StreamDecoder:
+        """A fresh decoder from tokens to text."""
+        return StreamDecoder(self._tokenizer)
+
+    def prefill(self, cache: PromptCache, tokens: Sequence[int]) -> torch.Tensor:
+        """Append tokens to a prompt; float32 logits [vocab] after the last one."""
+        segment = PrefillSegment(cache, len(tokens))
+        start = len(cache)
+        hidden = self._decoder.forward(
+            torch.tensor(tokens), torch.arange(start, start + len(tokens)), [segment]
+        )
+        cache.tokens.extend(tokens)
+        return self._logits(hidden[-1:])[0]
+
+    def decode(self, tokens: Sequence[int], tails: Sequence[TailCache]) -> torch.Tensor:
+        """One step of all candidates of some requests.
+
+        Args:
+            tokens: each candidate's last token, request by request.
+            tails: the requests' caches, in that order.
+
+        Returns:
+            float32 logits [len(tokens), vocab].
+        """
+        positions = [
+            len(tail.prompt) + tail.length for tail in tails for _ in range(tail.candidates)
+        ]
+        hidden = self._decoder.forward(
+            torch.tensor(tokens),
+            torch.tensor(positions),
+            [DecodeSegment(tail) for tail in tails],
+        )
+        for tail in tails:
+            tail.length += 1
+        return self._logits(hidden)
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits = self._decoder.logits(hidden)
+        logits[:, self._banned] = float("-inf")
+        return logits
