@@ -197,9 +197,9 @@ async def _within(budget_ms: int, work: _Work, request: GenerationRequest) -> No
     except* _Enough:
         pass
     except* (EngineError, ServerError) as group:
-        findings.failure = str(_first(group))
+        findings.failure = str(first_error(group))
     except* Exception as group:
-        error = _first(group)
+        error = first_error(group)
         if not (isinstance(error, TimeoutError) and budget.expired()):
             # A bug of ours. The keystroke gets no answer, the log gets the traceback.
             _log.error("a completion request failed", exc_info=error)
@@ -209,10 +209,10 @@ async def _within(budget_ms: int, work: _Work, request: GenerationRequest) -> No
         work.meter.stop()
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first single exception inside a group of groups."""
     inner = group.exceptions[0]
-    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+    return first_error(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
 def _ms_since(start: float) -> float:

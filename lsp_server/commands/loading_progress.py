@@ -1,0 +1,50 @@
+"""What a person sees on stderr while a model loads."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.status import Status
+
+from engine import LoadProgress
+
+
+class LoadingDisplay:
+    """One moving line on a terminal; one line per stage anywhere else.
+
+    Owned by the command that loads; use it as a context manager around the loading.
+    """
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._status: Status | None = None
+        self._stage = ""
+
+    def __enter__(self) -> LoadingDisplay:
+        if self._console.is_terminal:
+            self._status = self._console.status("loading the model")
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Take the moving line away. Safe to call twice."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def show(self, progress: LoadProgress) -> None:
+        """Show how far loading has come."""
+        if self._status is not None:
+            self._status.update(f"{progress.stage}  {progress.share:.0%}")
+        elif progress.stage != self._stage:
+            self._console.print(progress.stage, highlight=False, markup=False)
+        self._stage = progress.stage
