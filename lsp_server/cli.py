@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from engine import EngineError
-from lsp_server.commands import model
+from lsp_server.commands import complete, model
 from lsp_server.commands.output import print_error
 from lsp_server.errors import ServerError
 
@@ -39,7 +39,8 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    model.register(app)
+    for command in (complete, model):  # in the order of --help
+        command.register(app)
     return app
 
 

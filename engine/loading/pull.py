@@ -152,7 +152,7 @@ class _Puller:
             if files[0].sha256 == model.sha256:
                 return model.name
         stem = entry.stem if entry.is_file() else entry.name
-        name = re.sub(r"[^\w.+-]+", "-", stem.lower()).strip("-._") or "model"
+        name = re.sub(r"[^a-z0-9_.+-]+", "-", stem.lower()).strip("-._+")[:100] or "model"
         if name in self._catalogue:
             raise ConfigError(
                 f"{entry} is not the catalogue's {name}, but would take its name",

@@ -16,7 +16,7 @@ from engine.loading.catalogue import CATALOGUE, Catalogue, closest
 from engine.loading.manifest import MANIFEST_NAME, Manifest, load_manifest
 
 PARTIAL_FOLDER = "partial"
-_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(/[\w.+-]+){0,2}")
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(/[\w.+-]+){0,2}", re.ASCII)
 _NAME_LENGTH = 200  # a folder is named after it, and file systems end at 255
 _GGUF_MAGIC = b"GGUF"
 
@@ -56,8 +56,8 @@ def is_name(name: str) -> bool:
 
 
 def model_home(cache_dir: Path, name: str) -> Path:
-    """The folder of a pulled model; `name` has passed `is_name`."""
-    return cache_dir / "models" / name.replace("/", "--")
+    """The folder of a pulled model; `name` has passed `is_name`, so no two names share one."""
+    return cache_dir / "models" / name.replace("/", "@")
 
 
 def as_path(name: str) -> Path | None:

@@ -84,3 +84,10 @@ def test_a_registered_file_that_went_away_is_reported(
     assert str(gguf) in caught.value.remedy
     states = {entry.name: entry.state for entry in list_models(cache, index.catalogue)}
     assert states[name] == ModelState.DAMAGED
+
+
+def test_any_file_name_makes_a_usable_name(tmp_path: Path, cache: Path, index: WheelIndex) -> None:
+    for stem in ("模型", "-._", "x" * 240, "a b@c"):
+        path = tmp_path / f"{stem}.gguf"
+        path.write_bytes(b"GGUF")
+        assert resolve_model(register(path, cache, index), cache, index.catalogue) == path

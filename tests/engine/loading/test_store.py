@@ -172,3 +172,8 @@ def test_the_network_wall_holds() -> None:
             datagrams.sendto(b"x", ("203.0.113.1", 53))
         with socket.create_server(("127.0.0.1", 0)) as server:
             socket.create_connection(server.getsockname()).close()
+
+
+def test_no_two_names_share_a_folder(cache: Path) -> None:
+    names = ("a/b", "a--b", "a-b", "a/b/c", "a/b-c")
+    assert len({model_home(cache, name) for name in names}) == len(names)
