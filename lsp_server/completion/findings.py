@@ -16,6 +16,8 @@ from lsp_server.completion.outcome import (
 from lsp_server.completion.rank import Ranked, rank
 from lsp_server.verification.verifier import Verdict, VerdictKind
 
+GREEDY_INDEX = 0
+
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
@@ -84,12 +86,18 @@ class Findings:
             demoted = len(verdict.demoted) if verdict is not None else 0
             self._good.append(self._ranked(shaped, kind is VerdictKind.CLEAN, demoted))
 
-    def completion(self, timing: Timing, tokens: TokenCounts, most: int | None) -> Completion:
-        """The answer; at most `most` suggestions, best first."""
+    def completion(self, timing: Timing, tokens: TokenCounts, *, only_one: bool) -> Completion:
+        """The answer: all suggestions, best first, or `only_one`.
+
+        That one is the greedy candidate where it is good, whatever else arrived meanwhile:
+        what is shown must not depend on which check was quicker.
+        """
         good = list(self._good)
         if self.accepts_unverified:
             good.extend(self._ranked(shaped, False, 0) for shaped in self._pending.values())
-        suggestions = rank(good)[:most]
+        if only_one:
+            good = [each for each in good if each.index == GREEDY_INDEX] or good
+        suggestions = rank(good)[: 1 if only_one else None]
         return Completion(
             self._outcome(suggestions),
             suggestions,

@@ -18,7 +18,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from engine import CompletionEngine, EngineError, GenerationRequest, SamplingParams
-from lsp_server.completion.findings import Findings, Shaped
+from lsp_server.completion.findings import GREEDY_INDEX, Findings, Shaped
 from lsp_server.completion.outcome import Completion, Outcome, Timing, Trigger
 from lsp_server.completion.shape import Shaper
 from lsp_server.completion.stream import GenerationMeter, RawCandidate, candidates
@@ -29,7 +29,6 @@ from lsp_server.settings import CompletionSettings, Settings
 from lsp_server.verification.verifier import Verifier
 
 _log = logging.getLogger(__name__)
-_GREEDY_INDEX = 0
 
 
 class CompletionPipeline:
@@ -88,8 +87,7 @@ class CompletionPipeline:
             verify_ms=_ms_since(meter.ended),
             total_ms=_ms_since(started),
         )
-        most = 1 if trigger is Trigger.AUTOMATIC else None
-        return findings.completion(timing, meter.tokens, most)
+        return findings.completion(timing, meter.tokens, only_one=work.first_is_enough)
 
 
 def generation_request(
@@ -166,7 +164,7 @@ class _Work:
             shaped = Shaped(raw.index, joined, raw.score)
             if self.findings.add(shaped):
                 self._held.append(shaped)
-        self._greedy_came = self._greedy_came or raw.index == _GREEDY_INDEX
+        self._greedy_came = self._greedy_came or raw.index == GREEDY_INDEX
         if self.first_is_enough and not self._greedy_came:
             return []
         ready = sorted(self._held, key=lambda shaped: shaped.index)
@@ -182,7 +180,7 @@ class _Work:
         self._stop_if_enough()
 
     def _stop_if_enough(self) -> None:
-        greedy_is_out = self._greedy_came and not self.findings.is_pending(_GREEDY_INDEX)
+        greedy_is_out = self._greedy_came and not self.findings.is_pending(GREEDY_INDEX)
         if self.first_is_enough and greedy_is_out and self.findings.has_good:
             raise _Enough
 
