@@ -11,7 +11,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -20,6 +19,7 @@ from engine import EngineError
 from lsp_server.commands import complete, model
 from lsp_server.commands.output import print_error
 from lsp_server.errors import ServerError
+from lsp_server.version import installed_version
 
 EXIT_OK = 0
 EXIT_BAD_INPUT = 2
@@ -123,11 +123,3 @@ def _options(
         level=logging.DEBUG if os.environ.get(DEBUG_VARIABLE) else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-
-
-def installed_version() -> str:
-    """Ghostwright's version, as its installation says."""
-    try:
-        return metadata.version("ghostwright")
-    except metadata.PackageNotFoundError:
-        return "(not installed, running from a source tree)"

@@ -192,7 +192,12 @@ def list_models(cache_dir: Path, catalogue: Catalogue = CATALOGUE) -> tuple[Mode
 
 def _manifests(cache_dir: Path) -> Iterator[tuple[Path, Manifest]]:
     folder = cache_dir / "models"
-    homes = sorted(folder.iterdir()) if folder.is_dir() else []
+    try:
+        homes = sorted(folder.iterdir()) if folder.is_dir() else []
+    except OSError as error:
+        raise ModelNotFound(
+            f"cannot read {folder}: {error.strerror}", "check its permissions"
+        ) from error
     for home in homes:
         try:
             manifest = load_manifest(home, home.name)

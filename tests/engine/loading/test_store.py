@@ -177,3 +177,14 @@ def test_the_network_wall_holds() -> None:
 def test_no_two_names_share_a_folder(cache: Path) -> None:
     names = ("a/b", "a--b", "a-b", "a/b/c", "a/b-c")
     assert len({model_home(cache, name) for name in names}) == len(names)
+
+
+def test_a_cache_that_cannot_be_read_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cache / "models").mkdir(parents=True)
+
+    def iterdir(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)  # root may read everything
+    with pytest.raises(ModelNotFound, match="Permission denied"):
+        list_models(cache)
