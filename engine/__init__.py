@@ -33,8 +33,8 @@ from engine.errors import (
     UnsupportedModel,
 )
 from engine.loading.integrity import FileCheck, FileState
-from engine.loading.progress import PullProgress
-from engine.loading.pull import PullOptions, PullResult, pull_model
+from engine.loading.progress import PullOptions, PullProgress, PullResult
+from engine.loading.pull import pull_model
 from engine.loading.store import ModelEntry, ModelState, list_models, resolve_model
 from engine.loading.verify import VerifyReport, verify_model
 from engine.local import Engine

