@@ -19,7 +19,6 @@ from typing import Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from engine.errors import ModelCorrupt, ModelNotFound, UnsupportedModel
 from engine.loading.gguf_blocks import BLOCKS, decode
@@ -173,6 +172,8 @@ class GgufFile:
     @staticmethod
     def _table_row(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
         name = cursor.string()
+        if not name.isprintable():
+            raise cursor.corrupt(f"a tensor is called {name!r}")
         dims = int(cursor.scalar("<I"))
         if not 1 <= dims <= _MAX_DIMS:
             raise cursor.corrupt(f"tensor {name} has {dims} dimensions")
@@ -209,11 +210,11 @@ class GgufFile:
         entry = self.tensors.get(name)
         if entry is None:
             raise ModelCorrupt(f"{self.path.name} has no tensor {name}")
-        raw: NDArray[np.uint8] = np.frombuffer(
-            self._data, np.uint8, count=entry.nbytes, offset=entry.offset
-        )
-        # A copy of the packed bytes: torch wants writable memory, and the map may then close.
-        values = decode(entry.type_id, torch.from_numpy(raw.copy())).reshape(entry.shape)
+        # A copy of the packed bytes: torch wants writable memory, and a view of the map would
+        # keep it from being closed.
+        raw = bytearray(self._data[entry.offset : entry.offset + entry.nbytes])
+        values = decode(entry.type_id, torch.frombuffer(raw, dtype=torch.uint8))
+        values = values.reshape(entry.shape)
         if not bool(torch.isfinite(values).all()):
             raise ModelCorrupt(
                 f"{self.path.name}: tensor {name} holds NaN or infinity", "pull it again"

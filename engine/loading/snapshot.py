@@ -19,7 +19,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -227,7 +227,7 @@ def _fingerprint(source: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _staged(folder: Path) -> Iterator[Path]:
+def _staged(folder: Path) -> Generator[Path]:
     """A temporary folder beside `folder` that takes its place if all goes well."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -215,7 +215,7 @@ def _ids(value: Any) -> set[int]:
 
 def _named(token: Any, added: Mapping[str, int]) -> set[int]:
     """tokenizer_config.json names a token by text or by an object with its content."""
-    text = token.get("content") if isinstance(token, dict) else token
+    text = str(cast(dict[str, Any], token).get("content") if isinstance(token, dict) else token)
     return {added[text]} if text in added else set()
 
 

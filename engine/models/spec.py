@@ -101,28 +101,31 @@ class DecoderSpec:
         """
         family = _known_family(str(metadata.get("general.architecture", "none")))
 
-        def need(key: str) -> Any:
+        def number(key: str, default: float | None = None) -> float:
             full = f"{family}.{key}"
-            if full not in metadata:
+            value = metadata.get(full, default)
+            if value is None:
                 raise ModelCorrupt(f"the GGUF file lacks the key {full}")
-            return metadata[full]
+            if not isinstance(value, int | float):
+                raise ModelCorrupt(f"the GGUF file's key {full} is not a number")
+            return value
 
-        heads, hidden = int(need("attention.head_count")), int(need("embedding_length"))
-        factor = float(metadata.get(f"{family}.rope.scaling.factor", 1.0))
+        heads, hidden = int(number("attention.head_count")), int(number("embedding_length"))
+        factor = number("rope.scaling.factor", 1.0)
         kind = str(metadata.get(f"{family}.rope.scaling.type", "none"))
         return cls(
             family=family,
             name=str(metadata.get("general.name", "")),
             vocab=vocab,
             hidden=hidden,
-            layers=int(need("block_count")),
+            layers=int(number("block_count")),
             heads=heads,
-            kv_heads=int(metadata.get(f"{family}.attention.head_count_kv", heads)),
-            head_dim=int(metadata.get(f"{family}.attention.key_length", hidden // max(heads, 1))),
-            intermediate=int(need("feed_forward_length")),
-            context=int(need("context_length")),
-            rope_theta=float(metadata.get(f"{family}.rope.freq_base", 10000.0)),
-            norm_eps=float(need("attention.layer_norm_rms_epsilon")),
+            kv_heads=int(number("attention.head_count_kv", heads)),
+            head_dim=int(number("attention.key_length", hidden // max(heads, 1))),
+            intermediate=int(number("feed_forward_length")),
+            context=int(number("context_length")),
+            rope_theta=number("rope.freq_base", 10000.0),
+            norm_eps=number("attention.layer_norm_rms_epsilon"),
             qkv_bias=family == "qwen2",
             tied=tied,
             rope_scaling=_rope_scaling({"rope_type": kind, "factor": factor}),
@@ -169,6 +172,8 @@ class DecoderSpec:
             )
         except KeyError as error:
             raise ModelCorrupt(f"config.json lacks the key {error.args[0]}") from error
+        except (TypeError, ValueError) as error:
+            raise ModelCorrupt(f"config.json has a value of the wrong kind: {error}") from error
 
 
 def _known_family(family: str) -> str:

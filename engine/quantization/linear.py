@@ -27,7 +27,8 @@ _WIDEN_ITEMS = 1 << 24  # most weights widened at a time: bounds the scratch mem
 
 def hardware_dtype() -> torch.dtype:
     """BF16 where this CPU multiplies it in hardware, else FP32."""
-    return torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32
+    in_hardware = torch.cpu.get_capabilities().get("avx512_bf16", False)
+    return torch.bfloat16 if in_hardware else torch.float32
 
 
 class Linear(Protocol):

@@ -1,0 +1,66 @@
+"""Sampling: greedy is the maximum, the nucleus is respected, seeds repeat."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.api import GREEDY, SamplingParams
+from engine.decoding.sampler import Sampler
+from engine.errors import InvalidRequest
+
+
+@pytest.fixture
+def logits() -> torch.Tensor:
+    torch.manual_seed(3)
+    return torch.randn(1000) * 2
+
+
+def picks(params: SamplingParams, logits: torch.Tensor, count: int) -> list[int]:
+    sampler = Sampler(params)
+    return [sampler.pick(logits)[0] for _ in range(count)]
+
+
+def test_greedy_takes_the_maximum_and_its_log_probability(logits: torch.Tensor) -> None:
+    token, logprob = Sampler(GREEDY).pick(logits)
+    assert token == int(logits.argmax())
+    assert logprob == pytest.approx(float(logits.log_softmax(0)[token]), abs=1e-5)
+
+
+def test_the_same_seed_repeats_and_another_does_not(logits: torch.Tensor) -> None:
+    one = SamplingParams(1.0, 0.95, seed=1)
+    assert picks(one, logits, 30) == picks(one, logits, 30)
+    assert picks(one, logits, 30) != picks(SamplingParams(1.0, 0.95, seed=2), logits, 30)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("top_p", [0.1, 0.5, 0.9, 1.0])
+def test_only_the_nucleus_is_drawn(logits: torch.Tensor, temperature: float, top_p: float) -> None:
+    # At temperature 3 the nucleus is wider than the 256 tokens looked at first.
+    probability, order = (logits / temperature).softmax(0).sort(descending=True)
+    size = int((probability.cumsum(0) < top_p - 1e-6).sum()) + 1
+    nucleus = set(order[:size].tolist())
+    drawn = picks(SamplingParams(temperature, top_p, seed=5), logits, 400)
+    assert set(drawn) <= nucleus
+    if size > 20:
+        assert len(set(drawn)) > 10
+
+
+def test_frequencies_follow_the_distribution() -> None:
+    logits = torch.tensor([0.5, 0.3, 0.2]).log()
+    drawn = picks(SamplingParams(1.0, 1.0, seed=11), logits, 6000)
+    shares = [drawn.count(token) / len(drawn) for token in range(3)]
+    assert shares == pytest.approx([0.5, 0.3, 0.2], abs=0.03)
+
+
+def test_banned_tokens_are_never_drawn(logits: torch.Tensor) -> None:
+    logits[100:] = float("-inf")
+    assert max(picks(SamplingParams(5.0, 1.0, seed=2), logits, 300)) < 100
+
+
+@pytest.mark.parametrize(
+    "values", [{"temperature": -1.0}, {"temperature": 99.0}, {"top_p": 0.0}, {"top_p": 1.1}]
+)
+def test_impossible_parameters_are_refused(values: dict[str, float]) -> None:
+    with pytest.raises(InvalidRequest):
+        SamplingParams(**values)  # pyright: ignore[reportArgumentType]

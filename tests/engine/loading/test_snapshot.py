@@ -1,0 +1,131 @@
+"""The prepared snapshot: whole or absent, rebuilt when it does not fit, never used silently."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.api import LoadProgress
+from engine.errors import ModelCorrupt, ModelError, NoFimTokens
+from engine.loading import snapshot
+from tests.support.tiny_models import reference_model, write_folder
+
+
+class Progress:
+    """Keeps what was reported."""
+
+    def __init__(self) -> None:
+        self.steps: list[LoadProgress] = []
+
+    def __call__(self, step: LoadProgress) -> None:
+        self.steps.append(step)
+
+    @property
+    def prepared(self) -> bool:
+        return any(step.stage.startswith("quantizing") for step in self.steps)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "model", reference_model("qwen2"))
+
+
+def load(source: Path, cache: Path) -> tuple[snapshot.Snapshot, bool]:
+    progress = Progress()
+    loaded = snapshot.load(source, cache, progress)
+    return loaded, progress.prepared
+
+
+def test_the_second_load_prepares_nothing_and_is_the_same(source: Path, tmp_path: Path) -> None:
+    first, prepared = load(source, tmp_path)
+    assert prepared
+    second, prepared = load(source, tmp_path)
+    assert not prepared
+    assert first.spec == second.spec
+    assert first.layout == second.layout
+    assert first.tensors.keys() == second.tensors.keys()
+    for name, tensor in first.tensors.items():
+        assert torch.equal(tensor, second.tensors[name])
+
+
+def test_the_manifest_reports_the_error_of_every_matrix(source: Path, tmp_path: Path) -> None:
+    errors = load(source, tmp_path)[0].manifest["relative_errors"]
+    assert len(errors) == 2 + 4 * 2
+    assert all(0 < error < 0.001 for error in errors.values())
+
+
+def test_progress_only_rises(source: Path, tmp_path: Path) -> None:
+    progress = Progress()
+    snapshot.load(source, tmp_path, progress)
+    shares = [step.share for step in progress.steps]
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] <= shares[-1] <= 1
+
+
+def test_a_changed_source_is_prepared_again(source: Path, tmp_path: Path) -> None:
+    load(source, tmp_path)
+    weights = source / "model.safetensors"
+    os.utime(weights, ns=(1, 1))
+    assert load(source, tmp_path)[1]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / snapshot.WEIGHTS).unlink(),
+        lambda folder: (folder / snapshot.WEIGHTS).write_bytes(b"short"),
+        lambda folder: (folder / snapshot.TOKENIZER).write_bytes(
+            b"?" * (folder / snapshot.TOKENIZER).stat().st_size
+        ),
+        lambda folder: (folder / snapshot.MANIFEST).write_text("{"),
+        lambda folder: (folder / snapshot.MANIFEST).write_text("[]"),
+        lambda folder: (folder / snapshot.MANIFEST).unlink(),
+        lambda folder: (folder / snapshot.MANIFEST).write_text(
+            (folder / snapshot.MANIFEST).read_text().replace('"version": 1', '"version": 0')
+        ),
+    ],
+)
+def test_a_snapshot_that_does_not_fit_is_rebuilt(damage, source: Path, tmp_path: Path) -> None:  # pyright: ignore[reportMissingParameterType]
+    load(source, tmp_path)
+    damage(snapshot.snapshot_folder(source, tmp_path))
+    loaded, prepared = load(source, tmp_path)
+    assert prepared
+    assert loaded.tokenizer.encode("x")
+
+
+def test_verify_finds_one_altered_byte(source: Path, tmp_path: Path) -> None:
+    folder = load(source, tmp_path)[0].folder
+    assert snapshot.verify_snapshot(folder) == []
+    path = folder / snapshot.WEIGHTS
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    [problem] = snapshot.verify_snapshot(folder)
+    assert "weights.safetensors has been altered" in problem
+
+
+def test_a_failed_preparation_leaves_nothing_behind(source: Path, tmp_path: Path) -> None:
+    manifest = source / "config.json"
+    config = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    with pytest.raises(ModelCorrupt, match=r"no tensor model\.layers\.2"):
+        load(source, tmp_path)
+    assert list((tmp_path / "snapshots").iterdir()) == []
+
+
+def test_a_model_without_fim_tokens_is_refused_before_the_work(tmp_path: Path) -> None:
+    source = write_folder(tmp_path / "chat", reference_model("qwen2"), fim=False)
+    progress = Progress()
+    with pytest.raises(NoFimTokens, match="no fill-in-the-middle tokens"):
+        snapshot.load(source, tmp_path, progress)
+    assert not progress.prepared
+
+
+def test_an_unwritable_cache_is_a_clear_error(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "snapshots").write_text("a file where a folder should be")
+    with pytest.raises(ModelError, match="cannot write"):
+        load(source, tmp_path)
