@@ -5,6 +5,7 @@
     ├── BadLocation            FILE:LINE:COLUMN that cannot be read
     │   ├── FileUnreadable     missing, a folder, binary, or not UTF-8
     │   └── PositionOutside    the line or column is past the end
+    ├── BadAddress             not HOST:PORT, or an address this machine cannot listen at
     ├── AddressInUse           another program listens there
     └── CheckerUnavailable     Pyright is not installed, died, or did not answer in time
 
@@ -46,6 +47,10 @@ class FileUnreadable(BadLocation):
 
 class PositionOutside(BadLocation):
     """The line or column lies past the end."""
+
+
+class BadAddress(ServerError):
+    """An address is not HOST:PORT, or this machine cannot listen at it."""
 
 
 class AddressInUse(ServerError):

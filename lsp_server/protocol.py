@@ -60,7 +60,8 @@ _OWN_HANDLING = (  # pygls' handlers of these give way to those in features/docu
 class GhostwrightProtocol(LanguageServerProtocol):
     """The protocol of one connection. Owned by that connection, on the event loop."""
 
-    _server: GhostwrightServer
+    # pygls builds both classes for subclassing, yet types them as invariant
+    _server: GhostwrightServer  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, server: GhostwrightServer, converter: Converter) -> None:
         super().__init__(server, converter)
@@ -147,7 +148,7 @@ class GhostwrightProtocol(LanguageServerProtocol):
     @lsp_method(types.EXIT)
     def lsp_exit(self, *args: object) -> Generator[Any, Any, None]:
         """End the connection; what that means is the transport's business."""
-        self._server.shutdown()
+        self._server.exit()
         yield from ()
 
     @lsp_method(types.SHUTDOWN)

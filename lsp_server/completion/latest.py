@@ -7,7 +7,7 @@ work is cancelled, which stops decoding and drops a check wherever they are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from lsp_server.completion.outcome import Completion, Outcome
@@ -16,12 +16,15 @@ Work = Callable[[], Coroutine[Any, Any, Completion]]
 Pause = Callable[[float], Awaitable[None]]
 
 
-class Latest:
-    """Runs the newest request of each key and cancels the older ones.
+Key = tuple[str, str]  # document URI, LSP method
 
-    Owned by one session, on its event loop. The session keys by (document, LSP method):
-    at one keystroke an editor asks for the popup's items and for ghost text, and were they
-    to share a key, each would end the other and the user would see only one of them.
+
+class Latest:
+    """Runs the newest request of each document and method, and cancels the older ones.
+
+    Owned by one session, on its event loop. The method is part of the key because at one
+    keystroke an editor asks for the popup's items and for ghost text: were they to share a
+    key, each would end the other and the user would see only one of them.
 
     Args:
         pause: sleeps that many seconds; tests hand in their own.
@@ -29,10 +32,10 @@ class Latest:
 
     def __init__(self, pause: Pause = asyncio.sleep) -> None:
         self._pause = pause
-        self._tickets: dict[Hashable, _Ticket] = {}
+        self._tickets: dict[Key, _Ticket] = {}
         self._tasks: set[asyncio.Task[Completion]] = set()
 
-    async def run(self, key: Hashable, work: Work, *, debounce_ms: int = 0) -> Completion:
+    async def run(self, key: Key, work: Work, *, debounce_ms: int = 0) -> Completion:
         """Do `work` after the debounce, unless a newer request of the key comes first.
 
         Returns:
@@ -60,13 +63,19 @@ class Latest:
             if self._tickets.get(key) is ticket:
                 del self._tickets[key]
 
-    def supersede(self, key: Hashable) -> None:
+    def supersede(self, key: Key) -> None:
         """End the key's request, if one runs: its answer is no longer wanted."""
         ticket = self._tickets.pop(key, None)
         if ticket is not None:
             ticket.task.cancel()
             if not ticket.superseded.done():
                 ticket.superseded.set_result(None)
+
+    def supersede_all(self, uri: str) -> None:
+        """End the document's requests of every method: its text is another one now."""
+        for key in tuple(self._tickets):
+            if key[0] == uri:
+                self.supersede(key)
 
     async def aclose(self) -> None:
         """Cancel everything and wait until it has ended."""

@@ -7,7 +7,9 @@ would land on the wrong line. This store counts as LSP does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
@@ -15,6 +17,8 @@ from urllib.request import url2pathname
 from lsp_server.documents.edits import Edit, apply_edits
 from lsp_server.documents.positions import PositionEncoding
 from lsp_server.documents.snapshot import DocumentSnapshot
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class DocumentStore:
@@ -27,6 +31,7 @@ class DocumentStore:
     def __init__(self) -> None:
         self.encoding = PositionEncoding.UTF16
         self._documents: dict[str, DocumentSnapshot] = {}
+        self._raw: dict[str, DocumentSnapshot] = {}  # only of documents with half characters
 
     def __iter__(self) -> Iterator[DocumentSnapshot]:
         return iter(tuple(self._documents.values()))
@@ -37,22 +42,35 @@ class DocumentStore:
 
     def open(self, uri: str, text: str, version: int, language_id: str) -> DocumentSnapshot:
         """Take over a document; opening it again replaces it."""
-        document = DocumentSnapshot(uri, text, version, language_id, path_of(uri))
-        self._documents[unquote(uri)] = document
-        return document
+        return self._keep(DocumentSnapshot(uri, text, version, language_id, path_of(uri)))
 
     def change(self, uri: str, edits: Iterable[Edit], version: int) -> DocumentSnapshot | None:
         """Apply a change; None when the document is not open, so its text is unknown."""
-        document = self.get(uri)
+        document = self._raw.get(unquote(uri)) or self.get(uri)
         if document is None:
             return None
-        document = apply_edits(document, edits, version, self.encoding)
-        self._documents[unquote(uri)] = document
-        return document
+        return self._keep(apply_edits(document, edits, version, self.encoding))
 
     def close(self, uri: str) -> DocumentSnapshot | None:
         """Forget a document; None when it was not open."""
+        self._raw.pop(unquote(uri), None)
         return self._documents.pop(unquote(uri), None)
+
+    def _keep(self, document: DocumentSnapshot) -> DocumentSnapshot:
+        """Store a version; what others see of it can be encoded as UTF-8.
+
+        A client may send half of a surrogate pair, and the other half in its next edit, so
+        the halves are kept here and show as U+FFFD outside until they are whole.
+        """
+        key = unquote(document.uri)
+        self._raw.pop(key, None)
+        if _SURROGATE.search(document.text):
+            units = document.text.encode("utf-16-le", "surrogatepass")
+            document = replace(document, text=units.decode("utf-16-le", "surrogatepass"))
+            self._raw[key] = document
+            document = replace(document, text=_SURROGATE.sub("\ufffd", document.text))
+        self._documents[key] = document
+        return document
 
 
 def path_of(uri: str) -> Path | None:
