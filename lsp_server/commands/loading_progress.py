@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import TracebackType
 
 from rich.console import Console
@@ -45,6 +46,9 @@ class LoadingDisplay:
         """Show how far loading has come."""
         if self._status is not None:
             self._status.update(f"{progress.stage}  {progress.share:.0%}")
-        elif progress.stage != self._stage:
+            return
+        # `layer 3 of 24` is the same stage as `layer 2 of 24`: one line for both.
+        stage = re.sub(r"\d+", "#", progress.stage)
+        if stage != self._stage:
             self._console.print(progress.stage, highlight=False, markup=False)
-        self._stage = progress.stage
+        self._stage = stage

@@ -14,6 +14,9 @@ from lsp_server.errors import SettingsError
 from lsp_server.settings import Settings
 from lsp_server.settings_loading import Layer, combine, read_layer, read_pyproject
 
+# Nobody types on meanwhile, so a slow machine may take its time.
+ONE_SHOT_BUDGET_MS = 120_000
+
 
 def settings_for(
     root: Path, *, candidates: int | None, max_tokens: int | None, model: str | None
@@ -38,7 +41,8 @@ def settings_for(
         if layer.problems:
             raise SettingsError(f"{option} cannot be {value!r}", layer.problems[0].remedy)
         options.append(layer)
-    return combine(project, *options)
+    patient = read_layer({"completion": {"timeBudgetMs": ONE_SHOT_BUDGET_MS}}, "the command line")
+    return combine(patient, project, *options)
 
 
 def engine_config(settings: Settings) -> EngineConfig:

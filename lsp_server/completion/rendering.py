@@ -71,10 +71,10 @@ def print_completion(
         console.print(Text("thrown out by Pyright", "red"))
         _print_in_place(console, document, offset, rejection, "red strike")
         for error in rejection.new_errors:
-            console.print(_error_line(error))
+            console.print(_error_line(error), soft_wrap=True)
     if not completion.suggestions:
-        console.print(Text(nothing_line(completion), "yellow"))
-    console.print(Text(_cost_line(completion), "dim"))
+        console.print(Text(nothing_line(completion), "yellow"), soft_wrap=True)
+    console.print(Text(_cost_line(completion), "dim"), soft_wrap=True)
 
 
 def _print_in_place(
@@ -109,12 +109,20 @@ def _cost_line(completion: Completion) -> str:
     return (
         f"{timing.total_ms:.0f} ms: prefill {timing.prefill_ms:.0f}, decode "
         f"{timing.decode_ms:.0f}, checks after it {timing.verify_ms:.0f}; "
-        f"{tokens.prompt} prompt tokens, {tokens.generated} generated"
+        f"{tokens.prompt} prompt tokens, {tokens.reused} of them reused, "
+        f"{tokens.generated} generated"
     )
 
 
 def printable(text: str) -> str:
-    """`text` without what could steer a terminal: control characters shown as escapes."""
-    return "".join(
-        char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text
-    )
+    """`text` without what could steer a terminal.
+
+    Blanks of all kinds become plain ones, other control characters escapes.
+    """
+    return "".join(map(_printable, text))
+
+
+def _printable(char: str) -> str:
+    if char.isprintable() or char in "\n\t":
+        return char
+    return " " if char.isspace() else ascii(char)[1:-1]
