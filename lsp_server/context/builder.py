@@ -76,8 +76,8 @@ def window(text: str, offset: int, budget: int) -> tuple[str, str]:
     start = max(0, offset - (budget - for_after))
     end = offset + for_after
     if start > 0:
-        # The first line end at or behind `start`, if the cursor's line does not come first.
-        found = _first_line_end(text, start, offset)
+        # The first line start at or behind `start`, if the cursor does not come first.
+        found = _first_line_end(text, start - 1, offset)
         start = found if found is not None else start
     if end < len(text):
         last = max(text.rfind("\n", offset, end), text.rfind("\r", offset, end))
