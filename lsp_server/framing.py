@@ -7,12 +7,10 @@ of a header line over 64 KiB. This one says what was wrong and finds the next me
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-_MAX_HEADER_BYTES = 64 * 1024
-_LENGTH = re.compile(rb"content-length[ \t]*:[ \t]*(\d{1,18})[ \t]*", re.IGNORECASE)
+_LENGTH = re.compile(rb"content-length[ \t]*:[ \t]*(\d{1,18})[ \t]*\Z", re.IGNORECASE)
 _FIELD = re.compile(rb"[!-9;-~]+[ \t]*:")
 
 
@@ -24,12 +22,13 @@ class FrameReader:
     """Takes message bodies out of a stream. Owned by one connection's read loop.
 
     Args:
-        stream: its limit must be at least that of a header line, 64 KiB.
+        stream: its limit is that of a header line.
     """
 
     def __init__(self, stream: asyncio.StreamReader) -> None:
         self._stream = stream
         self._lost = False  # in the middle of garbage: skip to the next Content-Length
+        self._length: int | None = None  # of the body whose header is being read
 
     async def read(self) -> bytes | None:
         """The next body, or None at the end of the stream.
@@ -37,25 +36,32 @@ class FrameReader:
         Raises:
             FramingError: once for every stretch of bytes that is no message.
         """
-        length: int | None = None
         while True:
             line = await self._line()
             if line is None:
                 return None
-            match = _LENGTH.fullmatch(line)
-            if match:
-                length = int(match.group(1))
-                self._lost = False
-                if length > MAX_BODY_BYTES:
-                    raise self._loses(f"a message of {length} bytes is over {MAX_BODY_BYTES}")
-            elif self._lost or _FIELD.match(line):
-                continue  # skipping garbage; or a header field we have no use for
-            elif line:
-                raise self._loses("a header line is not of the form 'Name: value'")
-            elif length is None:
-                raise self._loses("a message has no usable Content-Length")
-            else:
+            if not line and self._length is not None:
+                length, self._length = self._length, None
                 return await self._body(length)
+            self._header(line)
+
+    def _header(self, line: bytes) -> None:
+        match = _LENGTH.search(line)  # garbage may run into the next header's line
+        if match is None and not self._lost and _FIELD.match(line):
+            return  # a header field we have no use for
+        length = int(match.group(1)) if match is not None else None
+        fault = ""
+        if length is not None and length > MAX_BODY_BYTES:
+            fault = f"a message of {length} bytes is over {MAX_BODY_BYTES}"
+            length = None
+        elif not line:
+            fault = "a message has no usable Content-Length"
+        elif match is None or match.start() > 0:
+            fault = "a header line is not of the form 'Name: value'"
+        told, self._lost = self._lost, length is None
+        self._length = length
+        if fault and not told:
+            raise FramingError(fault)
 
     async def _body(self, length: int) -> bytes | None:
         try:
@@ -69,17 +75,5 @@ class FrameReader:
         except ConnectionError:
             return None
         except ValueError:  # asyncio's way to say "over the limit"; it dropped the bytes
-            if self._lost:
-                return b"?"
-            raise self._loses(f"a header line is over {_MAX_HEADER_BYTES} bytes") from None
+            return b"?"
         return line.rstrip(b"\r\n") if line else None
-
-    def _loses(self, why: str) -> FramingError:
-        self._lost = True
-        return FramingError(why)
-
-
-def frame(message: object) -> bytes:
-    """One JSON message with its header."""
-    body = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)

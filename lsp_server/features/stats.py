@@ -16,8 +16,10 @@ METHOD = "ghostwright/stats"
 def register(server: GhostwrightServer, services: Services) -> None:
     """Answer the request; it takes no parameters and changes nothing."""
 
+    # Any, not object: pygls takes a parameter whose type the server is an instance of for
+    # one that wants the server.
     @server.feature(METHOD)
-    def stats(params: object) -> dict[str, Any]:
+    def stats(params: Any) -> dict[str, Any]:
         """`phase` of the model, `model` and `engine` once it is ready, `outcomes` by name."""
         engine = services.holder.engine
         return {

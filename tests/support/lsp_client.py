@@ -5,15 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 Message = dict[str, Any]
-
-
-class ByteWriter(Protocol):
-    """The part of asyncio's StreamWriter that the client needs."""
-
-    def write(self, data: bytes) -> None: ...
 
 
 class RawClient:
@@ -25,7 +19,7 @@ class RawClient:
         configuration: what `workspace/configuration` is answered with, by section.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: ByteWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._next_id = 0
@@ -106,6 +100,10 @@ class RawClient:
         document = {"uri": uri, "version": version}
         params = {"textDocument": document, "contentChanges": list(changes)}
         self.notify("textDocument/didChange", params)
+
+    def abort(self) -> None:
+        """Vanish: a reset instead of a goodbye."""
+        self._writer.transport.abort()
 
     async def aclose(self) -> None:
         """Stop reading."""
