@@ -52,8 +52,8 @@ async def engine(config: EngineConfig) -> AsyncIterator[Engine]:
 
 async def idle(engine: CompletionEngine) -> None:
     """Wait until no request is left in the engine."""
-    while engine.stats().running or engine.stats().waiting:
-        await asyncio.sleep(0)  # noqa: ASYNC110 the counters are polled on purpose, as users do
+    while engine.stats().running or engine.stats().waiting:  # noqa: ASYNC110 counters only
+        await asyncio.sleep(0)
 
 
 async def test_loading_reports_progress_and_what_was_loaded(config: EngineConfig) -> None:

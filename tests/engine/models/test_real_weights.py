@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 import transformers
 
+from engine import default_cache_dir
 from engine.kv.cache import KvShape, PrefillSegment, PromptCache
 from engine.loading import snapshot
 from engine.loading.checkpoint import GgufCheckpoint, open_checkpoint
@@ -24,10 +26,10 @@ POSITIONS = 512
 
 
 @pytest.fixture(scope="module")
-def source(real_model: Path) -> GgufCheckpoint:
-    checkpoint = open_checkpoint(real_model)
-    assert isinstance(checkpoint, GgufCheckpoint)
-    return checkpoint
+def source(real_model: Path) -> Iterator[GgufCheckpoint]:
+    with open_checkpoint(real_model) as checkpoint:
+        assert isinstance(checkpoint, GgufCheckpoint)
+        yield checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +78,7 @@ def weight_names(layers: int) -> list[tuple[str, str]]:
             (HF_NAMES.attention_out, GGUF_NAMES.attention_out),
             (HF_NAMES.down, GGUF_NAMES.down),
             *zip(HF_NAMES.qkv, GGUF_NAMES.qkv, strict=True),
-            *zip(
-                HF_NAMES.biases(HF_NAMES.qkv), GGUF_NAMES.biases(GGUF_NAMES.qkv), strict=True
-            ),
+            *zip(HF_NAMES.biases(HF_NAMES.qkv), GGUF_NAMES.biases(GGUF_NAMES.qkv), strict=True),
             *zip(HF_NAMES.gate_up, GGUF_NAMES.gate_up, strict=True),
         ):
             pairs.append((ours.format(layer), theirs.format(layer)))
@@ -93,9 +93,7 @@ def logits(
     decoder = Decoder(spec, weights, positions=POSITIONS, attention_dtype=dtype)
     cache = PromptCache(KvShape(spec.layers, spec.kv_heads, spec.head_dim, dtype))
     segment = PrefillSegment(cache, len(ids))
-    return decoder.logits(
-        decoder.forward(torch.tensor(ids), torch.arange(len(ids)), [segment])
-    )
+    return decoder.logits(decoder.forward(torch.tensor(ids), torch.arange(len(ids)), [segment]))
 
 
 def test_fp32_logits_equal_transformers(
@@ -113,9 +111,8 @@ def test_int8_says_nearly_the_same(
     tokens: list[int],
     expected: torch.Tensor,
     real_model: Path,
-    tmp_path: Path,
 ) -> None:
-    prepared = snapshot.load(real_model, tmp_path, lambda _: None)
+    prepared = snapshot.load(real_model, default_cache_dir(), lambda _: None)
     weights = assembly.from_snapshot(prepared.spec, prepared.tensors)
     got = logits(source, weights, tokens, hardware_dtype())
     p, q = expected.log_softmax(-1), got.log_softmax(-1)
