@@ -36,8 +36,7 @@ from engine.loading import tokenizer as tokenizers
 from engine.loading.checkpoint import Checkpoint, open_checkpoint, read_json
 from engine.loading.tokenizer import Tokenizer
 from engine.models.spec import DecoderSpec
-from engine.quantization.error import relative_error
-from engine.quantization.linear import quantize_int8
+from engine.quantization.linear import quantize_measured
 
 FORMAT_VERSION = 1
 WEIGHTS, TOKENIZER, MANIFEST = "weights.safetensors", "tokenizer.json", "manifest.json"
@@ -144,9 +143,8 @@ def _convert(
 
     def matrix(name: str, sources: tuple[str, ...], *, bias: bool = False) -> None:
         weight = torch.cat([checkpoint.read(source) for source in sources])
-        quantized = quantize_int8(weight)
+        quantized, errors[name] = quantize_measured(weight)
         tensors[f"{name}.codes"], tensors[f"{name}.scales"] = quantized.codes, quantized.scales
-        errors[name] = relative_error(quantized.dequantize(), weight)
         if bias:
             biases = [checkpoint.read(source) for source in names.biases(sources)]
             tensors[f"{name}.bias"] = torch.cat(biases)

@@ -5,14 +5,31 @@ from __future__ import annotations
 import torch
 
 
-def relative_error(approximate: torch.Tensor, exact: torch.Tensor) -> float:
-    """Mean squared error over signal power, of two float32 tensors of one shape.
+class ErrorMeter:
+    """Mean squared error over signal power, gathered piece by piece.
 
-    0.01 means that the error carries one percent of the signal's power. An exact tensor of
-    zeros has no power: its error is 0 if met exactly, else infinity.
+    0.01 means that the error carries one percent of the signal's power.
     """
-    power = float(exact.square().sum())
-    error = float((approximate - exact).square().sum())
-    if power == 0.0:
-        return 0.0 if error == 0.0 else float("inf")
-    return error / power
+
+    def __init__(self) -> None:
+        self._error = 0.0
+        self._power = 0.0
+
+    def add(self, approximate: torch.Tensor, exact: torch.Tensor) -> None:
+        """Take in two float32 tensors of one shape."""
+        self._error += float((approximate - exact).square().sum())
+        self._power += float(exact.square().sum())
+
+    @property
+    def relative(self) -> float:
+        """The error so far. A signal of zeros has no power: 0 if met exactly, else infinity."""
+        if self._power == 0.0:
+            return 0.0 if self._error == 0.0 else float("inf")
+        return self._error / self._power
+
+
+def relative_error(approximate: torch.Tensor, exact: torch.Tensor) -> float:
+    """The relative error of two whole tensors."""
+    meter = ErrorMeter()
+    meter.add(approximate, exact)
+    return meter.relative

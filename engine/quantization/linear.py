@@ -19,10 +19,11 @@ import torch
 from torch.nn import functional
 
 from engine.errors import ModelCorrupt
+from engine.quantization.error import ErrorMeter
 
 # Above this many rows widening the weights first is faster, on AVX2 and AMX alike.
 WEIGHT_ONLY_ROWS = 12
-_WIDEN_ITEMS = 1 << 24  # most weights widened at a time: bounds the scratch memory
+_WIDEN_ITEMS = 1 << 24  # most weights in floating point at a time: bounds scratch memory
 
 
 def hardware_dtype() -> torch.dtype:
@@ -79,6 +80,22 @@ def quantize_int8(weight: torch.Tensor) -> Int8Weight:
     scales = torch.where(scales > 0, scales, torch.ones_like(scales))
     codes = (weight / scales.unsqueeze(1)).round_().clamp_(-127, 127).to(torch.int8)
     return Int8Weight(codes, scales)
+
+
+def quantize_measured(weight: torch.Tensor) -> tuple[Int8Weight, float]:
+    """`quantize_int8`, and the relative error it cost; a few rows at a time to save memory.
+
+    Raises:
+        ModelCorrupt: the weight holds NaN or infinity.
+    """
+    quantized: list[Int8Weight] = []
+    error = ErrorMeter()
+    for rows in weight.split(max(1, _WIDEN_ITEMS // weight.shape[1])):
+        piece = quantize_int8(rows)
+        error.add(piece.dequantize(), rows)
+        quantized.append(piece)
+    codes = torch.cat([piece.codes for piece in quantized])
+    return Int8Weight(codes, torch.cat([piece.scales for piece in quantized])), error.relative
 
 
 class Int8Linear:

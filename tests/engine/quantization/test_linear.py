@@ -13,6 +13,7 @@ from engine.quantization.linear import (
     Int8Linear,
     Int8Weight,
     quantize_int8,
+    quantize_measured,
 )
 
 
@@ -51,6 +52,17 @@ def test_both_kernels_compute_the_same_product(weight: torch.Tensor, rows: int, 
     expected = DenseLinear(quantized.dequantize(), shift)(x)
     assert got.dtype == torch.float32
     assert relative_error(got, expected) < 1e-4  # BF16 has eight bits: (2 ** -9) ** 2, and slack
+
+
+def test_quantizing_in_pieces_is_quantizing_the_whole(
+    weight: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = quantize_int8(weight)
+    monkeypatch.setattr("engine.quantization.linear._WIDEN_ITEMS", 64 * 7)
+    pieces, error = quantize_measured(weight)
+    assert torch.equal(pieces.codes, whole.codes)
+    assert torch.equal(pieces.scales, whole.scales)
+    assert error == pytest.approx(relative_error(whole.dequantize(), weight), rel=1e-4)
 
 
 def test_a_wide_matrix_is_widened_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
