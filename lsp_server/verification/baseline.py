@@ -26,11 +26,12 @@ ERROR = 1
 WARNING = 2
 SYNTAX = "syntax"
 _MISSING_RETURN = "must return value"  # of reportReturnType, at the signature
+_MISSING_COLON = 'Expected ":"'
 _MISSING_IMPORTS = frozenset({"reportMissingImports", "reportMissingModuleSource"})
 # As warnings these lower a rank; as errors they reject like any other.
 _DEMOTING = frozenset(
     {
-        "reportPossiblyUnbound",
+        "reportPossiblyUnboundVariable",
         "reportOptionalMemberAccess",
         "reportOptionalSubscript",
         "reportOptionalIterable",
@@ -222,9 +223,12 @@ def _is_loose_end(diagnostic: Diagnostic, edit: Edit) -> bool:
     """Whether it is the parser missing something right where the candidate stops.
 
     `x = ` and `x = 1 +` have the same error at the end of the line; in the second it is the
-    candidate's, not the user's. With code behind the candidate it may well be the user's.
+    candidate's, not the user's. With code behind the candidate it may well be the user's, and
+    a colon still missing at the end of a header was missing before.
     """
-    if diagnostic.rule != SYNTAX or not edit.inserted.strip():
+    if diagnostic.rule != SYNTAX or diagnostic.message == _MISSING_COLON:
+        return False
+    if not edit.inserted.strip():
         return False
     line, column = edit.after.position_at(edit.inserted_end)
     rest = edit.after.line_at(line)[column:]

@@ -8,6 +8,7 @@ import importlib.util
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -191,14 +192,12 @@ class PyrightProcess:
 
     def kill(self) -> None:
         """End it at once, even when it is stopped or busy."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        self._signal(hard=True)
 
     async def aclose(self) -> None:
         """End it and wait until it is gone. Safe to call twice."""
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.terminate()
+        if not self._rpc.closed:
+            self._signal(hard=False)
         await self._rpc.aclose()
         try:
             await asyncio.wait_for(self._process.wait(), _LEAVE_SECONDS)
@@ -208,6 +207,17 @@ class PyrightProcess:
         self._stderr.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._stderr
+
+    def _signal(self, *, hard: bool) -> None:
+        if self._process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if sys.platform == "win32":
+                self._process.kill()
+            else:
+                # Not Process.kill: it polls first, and would take the exit code away from
+                # asyncio's own watcher when the child has just died.
+                os.kill(self.pid, signal.SIGKILL if hard else signal.SIGTERM)
 
     async def _initialize(self, root: Path | None) -> None:
         folder = {"uri": file_uri(root), "name": root.name} if root is not None else None

@@ -25,15 +25,19 @@ class PyrightSupervisor:
     Args:
         launch: starts a child, or raises CheckerUnavailable.
         on_outage: told once per outage, in one line; an outage ends with `answered`.
+        pause: sleeps that many seconds; tests hand in their own.
     """
 
     def __init__(
         self,
         launch: Callable[[], Awaitable[PyrightProcess]],
         on_outage: Callable[[str], None],
+        *,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._launch = launch
         self._on_outage = on_outage
+        self._pause = pause
         self._task: asyncio.Task[None] | None = None
         self._child: PyrightProcess | None = None
         self._failure = ""
@@ -93,7 +97,7 @@ class PyrightSupervisor:
             self._report(reason)
             if loop.time() - started >= _HEALTHY_SECONDS:
                 restarts = 0
-            await asyncio.sleep(RESTART_DELAYS[min(restarts, len(RESTART_DELAYS) - 1)])
+            await self._pause(RESTART_DELAYS[min(restarts, len(RESTART_DELAYS) - 1)])
             restarts += 1
             self._failure = ""
             self._decided.clear()

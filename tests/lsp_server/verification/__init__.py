@@ -1,0 +1,1 @@
+"""Tests of lsp_server/verification; those that need Pyright use the real one."""
