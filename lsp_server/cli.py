@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from engine import EngineError
-from lsp_server.commands import complete, model, serve
+from lsp_server.commands import complete, demo, model, serve
 from lsp_server.commands.output import print_error
 from lsp_server.errors import ServerError
 from lsp_server.version import installed_version
@@ -39,7 +39,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for command in (serve, complete, model):  # in the order of --help
+    for command in (serve, complete, demo, model):  # in the order of --help
         command.register(app)
     return app
 
