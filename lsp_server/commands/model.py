@@ -73,7 +73,7 @@ def pull_command(
         str,
         typer.Argument(
             help="A name from `model list`, a path to a .gguf file or a model folder, or "
-            "OWNER/REPOSITORY[/FILE.gguf] of the Hugging Face hub."
+            "OWNER/REPOSITORY or OWNER/REPOSITORY/FILE.gguf of the Hugging Face hub."
         ),
     ] = DEFAULT_MODEL,
     source: Annotated[
