@@ -73,28 +73,39 @@ def test_a_changed_source_is_prepared_again(source: Path, tmp_path: Path) -> Non
     assert load(source, tmp_path)[1]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda folder: (folder / snapshot.WEIGHTS).unlink(),
-        lambda folder: (folder / snapshot.WEIGHTS).write_bytes(b"short"),
-        lambda folder: (folder / snapshot.TOKENIZER).write_bytes(
-            b"?" * (folder / snapshot.TOKENIZER).stat().st_size
-        ),
-        lambda folder: (folder / snapshot.MANIFEST).write_text("{"),
-        lambda folder: (folder / snapshot.MANIFEST).write_text("[]"),
-        lambda folder: (folder / snapshot.MANIFEST).unlink(),
-        lambda folder: (folder / snapshot.MANIFEST).write_text(
-            (folder / snapshot.MANIFEST).read_text().replace('"version": 1', '"version": 0')
-        ),
-    ],
-)
-def test_a_snapshot_that_does_not_fit_is_rebuilt(damage, source: Path, tmp_path: Path) -> None:  # pyright: ignore[reportMissingParameterType]
-    load(source, tmp_path)
-    damage(snapshot.snapshot_folder(source, tmp_path))
+DAMAGES: dict[str, tuple[str, bytes | None]] = {
+    "no weights": (snapshot.WEIGHTS, None),
+    "short weights": (snapshot.WEIGHTS, b"short"),
+    "no tokenizer": (snapshot.TOKENIZER, None),
+    "no manifest": (snapshot.MANIFEST, None),
+    "half a manifest": (snapshot.MANIFEST, b"{"),
+    "another manifest": (snapshot.MANIFEST, b"[]"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_snapshot_that_does_not_fit_is_rebuilt(damage: str, source: Path, tmp_path: Path) -> None:
+    folder = load(source, tmp_path)[0].folder
+    name, data = DAMAGES[damage]
+    if data is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(data)
     loaded, prepared = load(source, tmp_path)
     assert prepared
     assert loaded.tokenizer.encode("x")
+
+
+def test_a_snapshot_of_another_version_is_rebuilt(source: Path, tmp_path: Path) -> None:
+    manifest = load(source, tmp_path)[0].folder / snapshot.MANIFEST
+    manifest.write_text(manifest.read_text().replace('"version": 1', '"version": 0'))
+    assert load(source, tmp_path)[1]
+
+
+def test_altered_bytes_that_cannot_be_read_are_rebuilt(source: Path, tmp_path: Path) -> None:
+    path = load(source, tmp_path)[0].folder / snapshot.TOKENIZER
+    path.write_bytes(b"?" * path.stat().st_size)
+    assert load(source, tmp_path)[0].tokenizer.encode("x")
 
 
 def test_verify_finds_one_altered_byte(source: Path, tmp_path: Path) -> None:
