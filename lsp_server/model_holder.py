@@ -68,7 +68,7 @@ class ModelHolder:
             self.start(self.config)
 
     async def follow(self) -> AsyncGenerator[LoadState, None]:
-        """The state now and after each change, up to the first that is final.
+        """The state now and after each change, up to the first that is not loading.
 
         A slow reader misses states in between, never the last one.
         """
@@ -76,9 +76,15 @@ class ModelHolder:
             changed = self._changed
             state = self.state
             yield state
-            if state.phase in (LoadPhase.READY, LoadPhase.FAILED):
+            if state.phase is not LoadPhase.LOADING:
                 return
             await changed.wait()
+
+    async def final(self) -> LoadState:
+        """The state, once it is not loading any more."""
+        while self.state.phase is LoadPhase.LOADING:
+            await self._changed.wait()
+        return self.state
 
     async def aclose(self) -> None:
         """Stop loading, or the engine. Safe to call twice."""

@@ -29,7 +29,7 @@ async def show_loading(client: Client, holder: ModelHolder, model: str) -> None:
     except JsonRpcException as error:
         log.info("the client shows no progress: %s", error)
         return
-    _send(client, token, types.WorkDoneProgressBegin(f"Loading {model}", percentage=0))
+    _send(client, token, types.WorkDoneProgressBegin(title=f"Loading {model}", percentage=0))
     last = "stopped"
     try:
         async for state in holder.follow():
@@ -38,7 +38,7 @@ async def show_loading(client: Client, holder: ModelHolder, model: str) -> None:
             else:
                 last = state.phase.value
     finally:
-        _send(client, token, types.WorkDoneProgressEnd(last))
+        _send(client, token, types.WorkDoneProgressEnd(message=last))
 
 
 def _report(state: LoadState) -> types.WorkDoneProgressReport:

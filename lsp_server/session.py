@@ -116,6 +116,10 @@ class Session:
             self._load_model()
             self._configured.set()
 
+    async def configured(self) -> None:
+        """Return once the client's settings are known."""
+        await self._configured.wait()
+
     async def change_folders(self, added: list[Path], removed: list[Path]) -> None:
         """Workspace folders came and went."""
         async with self._reloading:
