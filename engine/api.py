@@ -84,7 +84,7 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a whole request cost; sent with its last chunk.
+    """What a request cost so far; sent with its first chunk, and whole with its last.
 
     Attributes:
         prompt_tokens: length of the prompt.
@@ -114,7 +114,7 @@ class Chunk:
             model itself (temperature 1, no nucleus).
         tokens: how many tokens those are.
         finish: set on the candidate's last chunk.
-        usage: set on the request's last chunk.
+        usage: set on the request's first and last chunk.
     """
 
     index: int

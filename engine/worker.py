@@ -232,6 +232,8 @@ class Worker:
             chunks.append(chunk)
             if chunk.finish is None:
                 going.append(row)
+        if running.ticket.decode_steps == 0:  # who leaves early still learns what it cost
+            chunks[0] = replace(chunks[0], usage=self._usage(running))
         if not going:
             chunks[-1] = replace(chunks[-1], usage=self._usage(running))
         running.events.extend(chunks)

@@ -77,6 +77,14 @@ async def test_greedy_repeats_and_streams_what_it_collects(engine: Engine) -> No
     assert second.usage.reused_tokens == second.usage.prompt_tokens - 1
 
 
+async def test_who_leaves_after_the_first_chunk_knows_the_prompt(engine: Engine) -> None:
+    async with aclosing(engine.generate(REQUEST)) as chunks:
+        first = await anext(chunks)
+    assert first.usage is not None
+    assert first.usage.prompt_tokens > 0
+    assert first.usage.prefill_ms > 0
+
+
 async def test_candidates_share_one_prefill_and_differ_by_seed(engine: Engine) -> None:
     sampling = (GREEDY, *(SamplingParams(1.5, 1.0, seed) for seed in (1, 2, 2)))
     request = GenerationRequest("x = ", sampling=sampling, max_tokens=12)
