@@ -10,6 +10,9 @@ import asyncio
 import re
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
+_MAX_HEADER_BYTES = 64 * 1024
+_KEPT_BYTES = 256
+_CHUNK_BYTES = 64 * 1024
 _LENGTH = re.compile(rb"content-length[ \t]*:[ \t]*(\d{1,18})[ \t]*\Z", re.IGNORECASE)
 _FIELD = re.compile(rb"[!-9;-~]+[ \t]*:")
 
@@ -22,11 +25,12 @@ class FrameReader:
     """Takes message bodies out of a stream. Owned by one connection's read loop.
 
     Args:
-        stream: its limit is that of a header line.
+        stream: what the client sends.
     """
 
     def __init__(self, stream: asyncio.StreamReader) -> None:
         self._stream = stream
+        self._buffer = bytearray()
         self._lost = False  # in the middle of garbage: skip to the next Content-Length
         self._length: int | None = None  # of the body whose header is being read
 
@@ -64,16 +68,32 @@ class FrameReader:
             raise FramingError(fault)
 
     async def _body(self, length: int) -> bytes | None:
-        try:
-            return await self._stream.readexactly(length)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return None  # the client left in the middle of a message
+        while len(self._buffer) < length:
+            if not await self._fill():
+                return None  # the client left in the middle of a message
+        return self._take(length)
 
     async def _line(self) -> bytes | None:
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            if len(self._buffer) > _MAX_HEADER_BYTES:
+                # No header is that long. Its end may be the next message's, so that is kept.
+                del self._buffer[:-_KEPT_BYTES]
+                self._header(b"?")
+            searched = len(self._buffer)
+            if not await self._fill():
+                return None
+        return self._take(end + 1).rstrip(b"\r\n")
+
+    def _take(self, count: int) -> bytes:
+        taken = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return taken
+
+    async def _fill(self) -> bool:
         try:
-            line = await self._stream.readline()
+            data = await self._stream.read(_CHUNK_BYTES)
         except ConnectionError:
-            return None
-        except ValueError:  # asyncio's way to say "over the limit"; it dropped the bytes
-            return b"?"
-        return line.rstrip(b"\r\n") if line else None
+            return False
+        self._buffer += data
+        return bool(data)

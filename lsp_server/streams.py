@@ -19,7 +19,6 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-STREAM_LIMIT_BYTES = 64 * 1024
 _CHUNK_BYTES = 64 * 1024
 _DRAIN_SECONDS = 2.0
 # A client that lets this much pile up is not reading any more.
@@ -46,7 +45,7 @@ def read_descriptor(descriptor: int) -> asyncio.StreamReader:
     The thread that reads dies with the process: nothing can interrupt a blocked read.
     """
     loop = asyncio.get_running_loop()
-    stream = asyncio.StreamReader(limit=STREAM_LIMIT_BYTES)
+    stream = asyncio.StreamReader()
 
     def pump() -> None:
         while True:

@@ -25,7 +25,6 @@ from lsp_server.framing import FrameReader, FramingError
 from lsp_server.parent import until_process_ends
 from lsp_server.server import GhostwrightServer
 from lsp_server.streams import (
-    STREAM_LIMIT_BYTES,
     DescriptorWriter,
     SocketWriter,
     read_descriptor,
@@ -168,16 +167,12 @@ async def _listen(
 ) -> asyncio.Server:
     try:
         if address.port:
-            return await asyncio.start_server(
-                accept, address.host, address.port, limit=STREAM_LIMIT_BYTES
-            )
+            return await asyncio.start_server(accept, address.host, address.port)
         # A name like localhost may have two addresses; a chosen port must be a single one.
         found = await asyncio.get_running_loop().getaddrinfo(
             address.host, 0, type=socket.SOCK_STREAM
         )
-        return await asyncio.start_server(
-            accept, str(found[0][4][0]), 0, family=found[0][0], limit=STREAM_LIMIT_BYTES
-        )
+        return await asyncio.start_server(accept, str(found[0][4][0]), 0, family=found[0][0])
     except socket.gaierror as error:
         raise BadAddress(
             f"host {address.host!r} is unknown", "use 127.0.0.1 for this machine"

@@ -198,6 +198,23 @@ async def test_tcp_serves_several_and_outlives_their_disconnects(
     assert await tcp_server.process.wait() == 0
 
 
+async def test_garbage_on_stdin_is_answered_and_survived(server: ServerProcess) -> None:
+    garbage = (
+        b"Content-Length: 5\r\n\r\n{nope",
+        b"Content-Length: 99999999999999999\r\n\r\n",
+        b"Content-Length: x\r\n\r\n",
+        b"\x00\xff" * 100_000,
+    )
+    async with server.client() as client:
+        await shake_hands(client)
+        for number, data in enumerate(garbage, 1):
+            client.send_bytes(data)
+            assert await client.request("ghostwright/stats")
+            assert len([each for each in client.answers if each["id"] is None]) == number
+        client.send({"jsonrpc": "2.0", "id": 99, "method": "no/such"})
+        assert (await client.answer(99))["error"]["code"] == -32601
+
+
 async def test_no_text_is_logged() -> None:
     async with running_server("--log-level", "debug") as server, server.client() as client:
         await shake_hands(client)

@@ -46,6 +46,16 @@ async def test_bytes_that_are_no_message(client: RawClient, data: bytes, code: i
     assert len([each for each in client.answers if each["id"] is None]) == 1
 
 
+@pytest.mark.parametrize("size", [10, 65_536, 65_537, 300_000])
+async def test_a_message_glued_to_garbage_is_found(client: RawClient, size: int) -> None:
+    """Both arrive in one read: what is dropped of the garbage must not reach the message."""
+    body = b'{"jsonrpc": "2.0", "id": 91, "method": "ghostwright/stats"}'
+    client.send_bytes(b"\xff" * size + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+    assert (await client.answer(91))["result"]["phase"]
+    assert (await client.answer(None))["error"]["code"] == -32700
+    await assert_alive(client)
+
+
 async def test_a_body_with_the_header_of_a_huge_one_is_skipped(client: RawClient) -> None:
     client.send_bytes(b"Content-Length: 999999999999\r\n\r\n" + b'{"jsonrpc": "2.0"}\n' * 1000)
     assert (await client.answer(None))["error"]["code"] == -32700
