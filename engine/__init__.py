@@ -19,7 +19,7 @@ from engine.api import (
     Usage,
     collect,
 )
-from engine.config import DEFAULT_MODEL, EngineConfig, default_cache_dir
+from engine.config import DEFAULT_MODEL, EngineConfig, default_cache_dir, default_threads
 from engine.errors import (
     ConfigError,
     DownloadFailed,
@@ -75,6 +75,7 @@ __all__ = [
     "VerifyReport",
     "collect",
     "default_cache_dir",
+    "default_threads",
     "list_models",
     "pull_model",
     "resolve_model",

@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from engine import CompletionEngine, Engine, EngineConfig
+from engine import CompletionEngine, Engine
 from lsp_server.completion.latest import Pause
 from lsp_server.completion.pipeline import CompletionPipeline
 from lsp_server.model_holder import Load, ModelHolder
 from lsp_server.server import GhostwrightServer
 from lsp_server.session import MakePipeline, Services
-from lsp_server.settings import Settings
+from lsp_server.settings import engine_config
 from lsp_server.settings_loading import Layer, combine
 from lsp_server.status import RequestRecord
 from lsp_server.verification.pool import (
@@ -90,20 +90,6 @@ async def build(
         yield app
     finally:
         await app.aclose()
-
-
-def engine_config(settings: Settings) -> EngineConfig:
-    """How to load the engine for these settings.
-
-    Raises:
-        ConfigError: a value the engine cannot work with.
-    """
-    longest = settings.model.context_tokens + settings.completion.max_tokens
-    if settings.model.threads:
-        return EngineConfig(
-            settings.model.name, threads=settings.model.threads, context_tokens=longest
-        )
-    return EngineConfig(settings.model.name, context_tokens=longest)
 
 
 def _pyright(key: CheckerKey, on_status: OnStatus) -> SharedVerifier:

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from engine import DEFAULT_MODEL
+from engine import DEFAULT_MODEL, EngineConfig, default_threads
 
 
 class _Section(BaseModel):
@@ -100,3 +100,16 @@ class Settings(_Section):
     completion: CompletionSettings = Field(default_factory=CompletionSettings)
     verification: VerificationSettings = Field(default_factory=VerificationSettings)
     model: ModelSettings = Field(default_factory=ModelSettings)
+
+
+def engine_config(settings: Settings) -> EngineConfig:
+    """How to load the engine for these settings.
+
+    Raises:
+        ConfigError: a value the engine cannot work with.
+    """
+    return EngineConfig(
+        settings.model.name,
+        threads=settings.model.threads or default_threads(),
+        context_tokens=settings.model.context_tokens + settings.completion.max_tokens,
+    )

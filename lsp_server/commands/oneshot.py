@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from engine import Engine, EngineConfig, LoadProgress
+from engine import Engine, LoadProgress
 from lsp_server.commands.output import note
 from lsp_server.completion.pipeline import CompletionPipeline, first_error
 from lsp_server.errors import SettingsError
-from lsp_server.settings import Settings
+from lsp_server.settings import Settings, engine_config
 from lsp_server.settings_loading import Layer, combine, read_layer, read_pyproject
 
 # Nobody types on meanwhile, so a slow machine may take its time.
@@ -43,20 +43,6 @@ def settings_for(
         options.append(layer)
     patient = read_layer({"completion": {"timeBudgetMs": ONE_SHOT_BUDGET_MS}}, "the command line")
     return combine(patient, project, *options)
-
-
-def engine_config(settings: Settings) -> EngineConfig:
-    """How to load the engine for these settings.
-
-    Raises:
-        ConfigError: a value the engine cannot work with.
-    """
-    longest = settings.model.context_tokens + settings.completion.max_tokens
-    if settings.model.threads:
-        return EngineConfig(
-            settings.model.name, threads=settings.model.threads, context_tokens=longest
-        )
-    return EngineConfig(settings.model.name, context_tokens=longest)
 
 
 @asynccontextmanager

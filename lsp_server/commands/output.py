@@ -37,10 +37,8 @@ def note(text: str) -> None:
 
 
 def print_error(what: str, remedy: str = "") -> None:
-    """Print what went wrong, and what to do about it, on stderr."""
-    note(f"error: {what}")
-    if remedy:
-        note(f"  {remedy}")
+    """Print what went wrong and what to do about it on stderr, in one line."""
+    note(f"error: {what} ({remedy})" if remedy else f"error: {what}")
 
 
 def print_table(rows: list[tuple[str, ...]]) -> None:
