@@ -33,12 +33,13 @@ class Runner:
     def __init__(self, config: EngineConfig, snapshot: Snapshot) -> None:
         spec = snapshot.spec
         weights = assembly.from_snapshot(spec, snapshot.tensors)
-        dtype = hardware_dtype()
         self.context = min(config.context_tokens, spec.context)
         self.layout = snapshot.layout
-        self.kv_shape = KvShape(spec.layers, spec.kv_heads, spec.head_dim, dtype)
+        self.kv_shape = KvShape(
+            spec.layers, spec.kv_heads, spec.head_dim, prefill_dtype=hardware_dtype()
+        )
         self._tokenizer = snapshot.tokenizer
-        self._decoder = Decoder(spec, weights, positions=self.context, attention_dtype=dtype)
+        self._decoder = Decoder(spec, weights, positions=self.context)
         self._banned = torch.tensor(sorted(self.layout.banned_ids), dtype=torch.int64)
         self.info = ModelInfo(
             name=config.model,

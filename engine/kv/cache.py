@@ -7,10 +7,16 @@ over both without copying the prompt's part.
 Memory layout: per layer one tensor for keys and one for values, [kv_heads, tokens, head_dim]
 (prompt) or [candidates, kv_heads, tokens, head_dim] (tails), so that the tokens a query
 attends to lie together. Rotary embedding is applied before keys are stored.
+
+Everything is stored in FP32: the few small products of a decode step are several times as
+fast in it as in BF16, whose kernels are made for large ones. A prefill, whose products are
+large, computes in BF16 where the hardware does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,17 +28,22 @@ _GROW = 256  # tokens; a prompt cache grows by whole steps of this
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
-    """Sizes shared by all caches of a model: layers, kv_heads, head_dim, and the dtype."""
+    """Sizes shared by all caches of a model.
+
+    Attributes:
+        layers, kv_heads, head_dim: as in the decoder's spec.
+        prefill_dtype: what the attention of a prefill is computed in.
+    """
 
     layers: int
     kv_heads: int
     head_dim: int
-    dtype: torch.dtype
+    prefill_dtype: torch.dtype
 
     @property
     def bytes_per_token(self) -> int:
         """Keys and values of one token over all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+        return 2 * self.layers * self.kv_heads * self.head_dim * torch.float32.itemsize
 
 
 class Segment(Protocol):
@@ -48,12 +59,12 @@ class Segment(Protocol):
 
         Args:
             layer: which layer's cache.
-            q: [rows, heads, head_dim], rotated, in the cache's dtype.
-            k: [rows, kv_heads, head_dim], rotated, likewise.
-            v: [rows, kv_heads, head_dim].
+            q: float32 [rows, heads, head_dim], rotated.
+            k: float32 [rows, kv_heads, head_dim], rotated.
+            v: float32 [rows, kv_heads, head_dim].
 
         Returns:
-            [rows, heads * head_dim] in the cache's dtype.
+            float32 [rows, heads * head_dim].
         """
         ...
 
@@ -89,7 +100,7 @@ class PromptCache:
         used = len(self.tokens)
         for store in (self._keys, self._values):
             old = list(store)
-            store[:] = [torch.empty(size, dtype=self.shape.dtype) for _ in range(self.shape.layers)]
+            store[:] = [torch.empty(size) for _ in range(self.shape.layers)]
             for fresh, stale in zip(store, old, strict=False):
                 fresh[:, :used] = stale[:, :used]
         self._capacity = capacity
@@ -143,14 +154,15 @@ class PrefillSegment:
         """See `Segment.attend`."""
         self._cache.write(layer, self._start, k, v)
         keys, values = self._cache.read(layer, self._start + self.rows)
+        dtype = self._cache.shape.prefill_dtype
         out = functional.scaled_dot_product_attention(
-            q.transpose(0, 1).unsqueeze(0),
-            keys.unsqueeze(0),
-            values.unsqueeze(0),
+            q.transpose(0, 1).unsqueeze(0).to(dtype),
+            keys.unsqueeze(0).to(dtype),
+            values.unsqueeze(0).to(dtype),
             attn_mask=self._mask,
             enable_gqa=True,
         )
-        return out.squeeze(0).transpose(0, 1).reshape(self.rows, -1)
+        return out.squeeze(0).transpose(0, 1).reshape(self.rows, -1).float()
 
 
 class TailCache:
@@ -170,8 +182,8 @@ class TailCache:
         size = (shape.layers, candidates, shape.kv_heads, capacity, shape.head_dim)
         self.prompt = prompt
         self.length = 0
-        self._keys = torch.empty(size, dtype=shape.dtype)
-        self._values = torch.empty(size, dtype=shape.dtype)
+        self._keys = torch.empty(size)
+        self._values = torch.empty(size)
 
     @property
     def candidates(self) -> int:
@@ -208,24 +220,51 @@ class DecodeSegment:
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """See `Segment.attend`."""
-        n, heads, size = q.shape
-        kv_heads = k.shape[1]
-        group = heads // kv_heads
         at = self._tails.length
-        tail_keys, tail_values = self._tails.layer(layer)
-        tail_keys[:, :, at] = k
-        tail_values[:, :, at] = v
-        tail_keys, tail_values = tail_keys[:, :, : at + 1], tail_values[:, :, : at + 1]
-        keys, values = self._tails.prompt.read(layer, self._prompt_length)
+        keys, values = self._tails.layer(layer)
+        keys[:, :, at] = k
+        values[:, :, at] = v
+        with _threads_for(q.numel() * (self._prompt_length + at + 1)):
+            return self._attention(
+                q,
+                self._tails.prompt.read(layer, self._prompt_length),
+                (keys[:, :, : at + 1], values[:, :, : at + 1]),
+            )
 
+    def _attention(
+        self,
+        q: torch.Tensor,
+        prompt: tuple[torch.Tensor, torch.Tensor],
+        tail: tuple[torch.Tensor, torch.Tensor],
+    ) -> torch.Tensor:
+        """Softmax attention over both parts; keys and values as their caches lay them out."""
+        n, heads, size = q.shape
+        kv_heads = prompt[0].shape[0]
+        group = heads // kv_heads
         q = (q * size**-0.5).view(n, kv_heads, group, size)
         # One product serves all candidates on the shared prompt: [kv_heads, n * group, P].
         stacked = q.transpose(0, 1).reshape(kv_heads, n * group, size)
-        over_prompt = (stacked @ keys.transpose(1, 2)).view(kv_heads, n, group, -1).transpose(0, 1)
-        over_tail = q @ tail_keys.transpose(2, 3)
-        scores = torch.cat((over_prompt, over_tail), dim=-1).float().softmax(dim=-1).to(q.dtype)
+        over_prompt = (stacked @ prompt[0].transpose(1, 2)).view(kv_heads, n, group, -1)
+        over_tail = q @ tail[0].transpose(2, 3)
+        scores = torch.cat((over_prompt.transpose(0, 1), over_tail), dim=-1).softmax(dim=-1)
         from_prompt = scores[..., : self._prompt_length].transpose(0, 1)
-        from_prompt = from_prompt.reshape(kv_heads, n * group, -1) @ values
+        from_prompt = from_prompt.reshape(kv_heads, n * group, -1) @ prompt[1]
         out = from_prompt.view(kv_heads, n, group, size).transpose(0, 1)
-        out = out + scores[..., self._prompt_length :] @ tail_values
-        return out.reshape(n, heads * size)
+        return (out + scores[..., self._prompt_length :] @ tail[1]).reshape(n, heads * size)
+
+
+_SMALL = 1 << 24  # multiplications that one thread does sooner than several can be woken
+
+
+@contextmanager
+def _threads_for(work: int) -> Generator[None]:
+    """Compute with one thread where `work` multiplications are too few to share."""
+    threads = torch.get_num_threads()
+    if work > _SMALL or threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)  # a tenth of a microsecond, and of this thread only
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -2,8 +2,8 @@
 
 Pre-norm blocks with RMSNorm (Zhang and Sennrich, 2019), rotary embedding (Su et al., 2021),
 grouped-query attention (Ainslie et al., 2023) and SwiGLU (Shazeer, 2020), as in the
-`transformers` implementations, against whose logits it is tested. The residual stream is
-FP32; attention runs in the caches' dtype.
+`transformers` implementations, against whose logits it is tested. Everything between the
+layers is FP32.
 """
 
 from __future__ import annotations
@@ -60,20 +60,11 @@ class Decoder:
         spec: sizes and constants.
         weights: what it computes with.
         positions: longest sequence it will see; the rotary tables are made for it.
-        attention_dtype: dtype of queries, keys and values.
     """
 
-    def __init__(
-        self,
-        spec: DecoderSpec,
-        weights: DecoderWeights,
-        *,
-        positions: int,
-        attention_dtype: torch.dtype,
-    ) -> None:
+    def __init__(self, spec: DecoderSpec, weights: DecoderWeights, *, positions: int) -> None:
         self.spec = spec
         self.weights = weights
-        self.attention_dtype = attention_dtype
         angles = torch.outer(torch.arange(positions).float(), weights.rotary_frequencies)
         self._cos = angles.cos().unsqueeze(1)  # [positions, 1, head_dim / 2]
         self._sin = angles.sin().unsqueeze(1)
@@ -101,15 +92,14 @@ class Decoder:
             h = functional.rms_norm(x, (spec.hidden,), layer.attention_norm, spec.norm_eps)
             h = layer.qkv(h).view(len(tokens), -1, spec.head_dim)
             split = spec.heads + spec.kv_heads
-            rotated = rotate(h[:, :split], cos, sin).to(self.attention_dtype)
-            q, k = rotated[:, : spec.heads], rotated[:, spec.heads :]
-            v = h[:, split:].to(self.attention_dtype)
+            rotated = rotate(h[:, :split], cos, sin)
+            q, k, v = rotated[:, : spec.heads], rotated[:, spec.heads :], h[:, split:]
             attended = [
                 segment.attend(number, q[a:b], k[a:b], v[a:b])
                 for segment, a, b in zip(segments, bounds, bounds[1:], strict=False)
             ]
             joined = attended[0] if len(attended) == 1 else torch.cat(attended)
-            x = x + layer.attention_out(joined.float())
+            x = x + layer.attention_out(joined)
             h = functional.rms_norm(x, (spec.hidden,), layer.mlp_norm, spec.norm_eps)
             gate, up = layer.gate_up(h).chunk(2, dim=1)
             x = x + layer.down(functional.silu(gate).mul_(up))

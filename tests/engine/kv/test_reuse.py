@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.kv.cache import KvShape, PromptCache
 from engine.kv.reuse import PromptStore, common_prefix
 
-SHAPE = KvShape(layers=1, kv_heads=1, head_dim=2, dtype=torch.float32)
+SHAPE = KvShape(layers=1, kv_heads=1, head_dim=2, prefill_dtype=torch.float32)
 tokens = st.lists(st.integers(0, 2), max_size=12)
 
 

@@ -22,7 +22,7 @@ def dense_decoder(path: Path) -> tuple[Decoder, KvShape]:
     with open_checkpoint(path) as checkpoint:
         spec, weights = checkpoint.spec, assembly.dense(checkpoint)
     shape = KvShape(spec.layers, spec.kv_heads, spec.head_dim, torch.float32)
-    return Decoder(spec, weights, positions=256, attention_dtype=torch.float32), shape
+    return Decoder(spec, weights, positions=256), shape
 
 
 @torch.inference_mode()

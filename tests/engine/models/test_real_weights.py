@@ -90,7 +90,7 @@ def logits(
     source: GgufCheckpoint, weights: DecoderWeights, ids: list[int], dtype: torch.dtype
 ) -> torch.Tensor:
     spec = source.spec
-    decoder = Decoder(spec, weights, positions=POSITIONS, attention_dtype=dtype)
+    decoder = Decoder(spec, weights, positions=POSITIONS)
     cache = PromptCache(KvShape(spec.layers, spec.kv_heads, spec.head_dim, dtype))
     segment = PrefillSegment(cache, len(ids))
     return decoder.logits(decoder.forward(torch.tensor(ids), torch.arange(len(ids)), [segment]))
