@@ -17,8 +17,8 @@ Every error is one line of "what happened" plus, where there is one, the remedy.
 from __future__ import annotations
 
 
-class EngineError(Exception):
-    """Base of all engine errors.
+class Explained(Exception):
+    """An error that says what happened and what to do; base of both error trees.
 
     Args:
         what: what was wrong, in one line, naming the offending thing.
@@ -32,6 +32,10 @@ class EngineError(Exception):
 
     def __str__(self) -> str:
         return f"{self.what} ({self.remedy})" if self.remedy else self.what
+
+
+class EngineError(Explained):
+    """Base of all engine errors."""
 
 
 class ConfigError(EngineError):

@@ -15,10 +15,9 @@ from typing import Annotated
 
 import typer
 
-from engine import EngineError
+from engine import Explained
 from lsp_server.commands import complete, demo, model, serve
 from lsp_server.commands.output import print_error
-from lsp_server.errors import ServerError
 from lsp_server.version import installed_version
 
 EXIT_OK = 0
@@ -69,7 +68,7 @@ def report_error(error: BaseException) -> int:
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exception(error)
     error = _innermost(error)
-    if isinstance(error, EngineError | ServerError):
+    if isinstance(error, Explained):
         print_error(error.what, error.remedy)
         return EXIT_BAD_INPUT
     usage = _usage_line(error)

@@ -15,22 +15,11 @@ both and exits with 2, the server turns them into an LSP error or a log line.
 
 from __future__ import annotations
 
+from engine import Explained
 
-class ServerError(Exception):
-    """Base of all server errors.
 
-    Args:
-        what: what was wrong, in one line, naming the offending thing.
-        remedy: what the user can do about it, in one line; may be empty.
-    """
-
-    def __init__(self, what: str, remedy: str = "") -> None:
-        super().__init__(what, remedy)
-        self.what = what
-        self.remedy = remedy
-
-    def __str__(self) -> str:
-        return f"{self.what} ({self.remedy})" if self.remedy else self.what
+class ServerError(Explained):
+    """Base of all server errors."""
 
 
 class SettingsError(ServerError):

@@ -17,14 +17,13 @@ import time
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from engine import CompletionEngine, EngineError, GenerationRequest, SamplingParams
+from engine import CompletionEngine, Explained, GenerationRequest, SamplingParams
 from lsp_server.completion.findings import GREEDY_INDEX, Findings, Shaped
 from lsp_server.completion.outcome import Completion, Outcome, Timing, Trigger
 from lsp_server.completion.shape import Shaper
 from lsp_server.completion.stream import GenerationMeter, RawCandidate, candidates
 from lsp_server.context.builder import Context, Excluded, build
 from lsp_server.documents.snapshot import DocumentSnapshot
-from lsp_server.errors import ServerError
 from lsp_server.settings import CompletionSettings, Settings
 from lsp_server.verification.verifier import Verifier
 
@@ -194,7 +193,7 @@ async def _within(budget_ms: int, work: _Work, request: GenerationRequest) -> No
             await work.run(request)
     except* _Enough:
         pass
-    except* (EngineError, ServerError) as group:
+    except* Explained as group:
         findings.failure = str(first_error(group))
     except* Exception as group:
         error = first_error(group)
