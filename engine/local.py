@@ -128,6 +128,10 @@ class Engine:
         if not self._thread.is_alive() or self._worker.stopping:
             raise EngineStopped("the engine has been stopped")
         self._inbox.put(ticket)
+        # The thread sets `stopping` and then empties the inbox a last time: whoever sees it
+        # unset after handing over is still answered, anyone else may not be.
+        if self._worker.stopping:
+            raise EngineStopped("the engine has been stopped")
         return ticket
 
 

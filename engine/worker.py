@@ -63,6 +63,11 @@ class _Running:
     events: list[Event] = field(default_factory=list[Event])
 
     @property
+    def ended(self) -> bool:
+        """Whether its last event is among `events`: it must take part in nothing more."""
+        return bool(self.events) and not isinstance(self.events[-1], Chunk)
+
+    @property
     def slots(self) -> int:
         """Rows it takes, or will take, in a decode step."""
         return len(self.candidates) if self.tails else len(self.ticket.request.sampling)
@@ -124,7 +129,7 @@ class Worker:
             if running.tails is None:
                 self._guarded([running], lambda running=running: self._prefill(running))
                 break  # one chunk a step, so that the others keep decoding
-        decoding = [running for running in self._running if running.tails is not None]
+        decoding = [r for r in self._running if r.tails is not None and not r.ended]
         if decoding:
             self._guarded(decoding, lambda: self._decode(decoding))
         self._post()
@@ -279,10 +284,9 @@ class Worker:
     def _post(self) -> None:
         """Hand each request's events over, and retire those that ended."""
         for running in list(self._running):
-            events, running.events = running.events, []
-            ended = bool(events) and not isinstance(events[-1], Chunk)
-            if ended:
+            if running.ended:
                 self._retire(running)
+            events, running.events = running.events, []
             self._gauge()
             running.ticket.post(events)
 

@@ -26,7 +26,7 @@ from engine import (
     UnsupportedModel,
     collect,
 )
-from engine.mailbox import Ticket
+from engine.mailbox import Control, Ticket
 from engine.worker import PREFILL_CHUNK
 from tests.support.tiny_models import edit_json, reference_model, write_folder
 
@@ -269,3 +269,32 @@ async def test_cancelling_a_load_stops_its_thread(config: EngineConfig) -> None:
     for thread in threading.enumerate():
         if thread.name == "ghostwright-engine":
             await asyncio.to_thread(thread.join)
+
+
+async def test_a_request_that_ends_with_its_prefill_is_not_decoded(engine: Engine) -> None:
+    for i in range(20):
+        await collect(engine.generate(GenerationRequest(f"v{i} = ", max_tokens=1)))
+    await idle(engine)
+    stats = engine.stats()
+    assert (stats.generated_tokens, stats.decode_steps, stats.cancelled) == (20, 0, 0)
+
+
+async def test_a_request_handed_over_while_the_engine_stops_is_not_forgotten(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await Engine.load(config)
+    inbox = engine._inbox  # pyright: ignore[reportPrivateUsage]
+
+    class LateInbox:
+        """Hands over only after the thread has taken its last look."""
+
+        def put(self, message: Ticket) -> None:
+            inbox.put(Control.STOP)
+            engine._thread.join()  # pyright: ignore[reportPrivateUsage]
+            inbox.put(message)
+
+    monkeypatch.setattr(engine, "_inbox", LateInbox())
+    with pytest.raises(EngineStopped):
+        async with asyncio.timeout(20):
+            await collect(engine.generate(REQUEST))
+    assert not engine._thread.is_alive()  # pyright: ignore[reportPrivateUsage]
