@@ -27,6 +27,10 @@ class SharedVerifier(Verifier, Protocol):
         """Start the checker and let it warm up; never raises."""
         ...
 
+    def set_timeout(self, timeout_ms: int) -> None:
+        """Wait at most this long for an answer from the next question on."""
+        ...
+
     def files_changed(self, changes: Mapping[str, bool]) -> None:
         """Files on disk changed: URI to whether the file is new or was deleted."""
         ...
@@ -39,7 +43,7 @@ class CheckerKey:
     Attributes:
         root: workspace root, None for lone files.
         interpreter: the user's Python, empty to look for one.
-        timeout_ms: longest wait for one answer.
+        timeout_ms: longest wait for one answer; another one needs no other checker.
     """
 
     root: Path | None
@@ -53,8 +57,8 @@ MakeVerifier = Callable[[CheckerKey, OnStatus], SharedVerifier]
 class VerifierPool:
     """Starts checkers when they are first needed, and ends those nobody needs any more.
 
-    Owned by the app, on its event loop. Sessions share one by root and interpreter; while
-    several hold it, the timeout of the first one counts.
+    Owned by the app, on its event loop. Sessions share one by root and interpreter; the
+    timeout that was asked for last counts, so a changed setting applies to a warm checker.
 
     Args:
         make: builds a checker, not yet started.
@@ -85,11 +89,10 @@ class VerifierPool:
         """
         place = (key.root, key.interpreter)
         shared = self._shared.get(place)
-        if shared is not None and not shared.leases and shared.key != key:
-            self._retire(place, shared, after_s=0.0)
-            shared = None
         if shared is None:
             shared = self._shared[place] = _Shared(key, self._make)
+        else:
+            shared.verifier.set_timeout(key.timeout_ms)
         if shared.grace is not None:
             shared.grace.cancel()
             shared.grace = None
@@ -109,12 +112,11 @@ class VerifierPool:
     def _release(self, shared: _Shared) -> None:
         place = (shared.key.root, shared.key.interpreter)
         if not shared.leases and self._shared.get(place) is shared:
-            self._retire(place, shared, after_s=self._grace_s)
+            self._retire(place, shared)
 
-    def _retire(self, place: tuple[Path | None, str], shared: _Shared, *, after_s: float) -> None:
+    def _retire(self, place: tuple[Path | None, str], shared: _Shared) -> None:
         async def wait_and_close() -> None:
-            if after_s > 0:
-                await self._pause(after_s)
+            await self._pause(self._grace_s)
             if self._shared.get(place) is shared:
                 del self._shared[place]
             # Closing must not be cut short by a session that comes just now: it gets a new one.
@@ -122,8 +124,6 @@ class VerifierPool:
             await shared.aclose()
             log.info("the type checker of %s has ended", shared.name)
 
-        if after_s <= 0:
-            del self._shared[place]
         task = asyncio.create_task(wait_and_close(), name="retire type checker")
         shared.grace = task
         self._closing.add(task)

@@ -107,6 +107,10 @@ class PyrightVerifier:
         with contextlib.suppress(CheckerUnavailable):
             await self._diagnostics(nothing)
 
+    def set_timeout(self, timeout_ms: int) -> None:
+        """Wait at most this long in each `check` that begins from now on."""
+        self._timeout_s = timeout_ms / 1000
+
     def update(self, document: DocumentSnapshot) -> None:
         """Take note of what the editor shows of `document`; sent with the next question."""
         if document.language_id != "python" or document.path is None:

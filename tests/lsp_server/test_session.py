@@ -163,6 +163,20 @@ async def test_pushed_settings_apply_where_nothing_can_be_asked(
         pass
 
 
+async def test_another_timeout_reaches_the_running_checker(client: RawClient, world: World) -> None:
+    client.open("file:///project/a.py", "x\n")
+    assert await items(client)
+    client.notify(
+        "workspace/didChangeConfiguration",
+        {"settings": {"ghostwright": {"verification": {"timeoutMs": 1234}}}},
+    )
+    [verifier] = world.verifiers
+    while verifier.timeout_ms != 1234:
+        await client.request("ghostwright/stats")
+    assert await items(client)
+    assert len(world.verifiers) == 1
+
+
 @pytest.mark.parametrize("answer", [None, [], 7, "x", {"a": 1}, [None] * 9])
 async def test_any_answer_about_settings_is_survived(
     connect: Connect, world: World, answer: object

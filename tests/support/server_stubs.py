@@ -109,9 +109,13 @@ class StubVerifier:
         self.rejected: set[str] = set()
         self.started = False
         self.closed = asyncio.Event()
+        self.timeout_ms = key.timeout_ms
 
     async def start(self) -> None:
         self.started = True
+
+    def set_timeout(self, timeout_ms: int) -> None:
+        self.timeout_ms = timeout_ms
 
     def update(self, document: DocumentSnapshot) -> None:
         self.seen[document.uri] = document.text
