@@ -88,7 +88,8 @@ class Session:
         self.shows_progress = False
         self._latest = Latest(services.pause)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._configured = asyncio.Event()
+        self._configured = asyncio.Event()  # and no change of the settings is still unread
+        self._unread = 0
         self._reloading = asyncio.Lock()
         self._progress_shown = False
 
@@ -103,18 +104,15 @@ class Session:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
-    async def configure(self, pushed: object = None) -> None:
-        """Read the settings and act on them; see Configuration.reload."""
-        async with self._reloading:
-            await self.configuration.reload(pushed)
-            checking = Checking(
-                self.settings.enabled and self.settings.verification.mode != "off",
-                self.configuration.interpreter,
-                self.settings.verification.timeout_ms,
-            )
-            await self.workspaces.configure(checking, list(self.documents))
-            self._load_model()
-            self._configured.set()
+    def configure(self, pushed: object = None) -> None:
+        """Read the settings and act on them; see Configuration.reload.
+
+        Requests that come from now on wait for it: what the user has just switched off must
+        not answer the next keystroke.
+        """
+        self._unread += 1
+        self._configured.clear()
+        self.spawn(self._configure(pushed))
 
     async def configured(self) -> None:
         """Return once the client's settings are known."""
@@ -213,6 +211,22 @@ class Session:
         verifier = self.workspaces.verifier_for(place.shown)
         pipeline = self._services.make_pipeline(holder.engine, verifier)
         return await pipeline.run(place.document, place.offset, trigger, self.settings)
+
+    async def _configure(self, pushed: object) -> None:
+        try:
+            async with self._reloading:
+                await self.configuration.reload(pushed)
+                checking = Checking(
+                    self.settings.enabled and self.settings.verification.mode != "off",
+                    self.configuration.interpreter,
+                    self.settings.verification.timeout_ms,
+                )
+                await self.workspaces.configure(checking, list(self.documents))
+                self._load_model()
+        finally:
+            self._unread -= 1
+            if not self._unread:
+                self._configured.set()
 
     def _load_model(self) -> None:
         if not self.settings.enabled:

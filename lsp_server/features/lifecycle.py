@@ -39,7 +39,7 @@ def register(server: GhostwrightServer) -> None:
 
     @server.feature(types.INITIALIZED)
     def initialized(params: types.InitializedParams) -> None:
-        session.spawn(session.configure())
+        session.configure()
         session.spawn(_register_for_events(server))
 
 
