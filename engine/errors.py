@@ -26,6 +26,7 @@ class Explained(Exception):
     """
 
     def __init__(self, what: str, remedy: str = "") -> None:
+        what = " ".join(line.strip() for line in what.splitlines())  # libraries say it in several
         super().__init__(what, remedy)
         self.what = what
         self.remedy = remedy

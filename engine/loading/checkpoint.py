@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, cast
@@ -68,6 +68,23 @@ def open_checkpoint(path: Path) -> Checkpoint:
     raise ModelNotFound(f"there is no model at {path}", "see: ghostwright model list")
 
 
+_ROPE_FACTORS = "rope_freqs.weight"
+
+
+def _check_shapes(
+    path: Path,
+    needed: Iterable[tuple[str, tuple[int, ...]]],
+    shape_of: Callable[[str], tuple[int, ...] | None],
+) -> None:
+    """Refuse a model whose tensors are not those its configuration promises."""
+    for name, shape in needed:
+        found = shape_of(name)
+        if found is None:
+            raise ModelCorrupt(f"{path.name} has no tensor {name}")
+        if found != shape:
+            raise ModelCorrupt(f"{path.name}: tensor {name} has shape {found} instead of {shape}")
+
+
 class GgufCheckpoint:
     """A GGUF file of the Qwen2 or Llama family."""
 
@@ -75,12 +92,16 @@ class GgufCheckpoint:
         self._file = GgufFile(path)
         try:
             self.names = GGUF_NAMES
-            embedding = self._file.tensors.get(self.names.embedding)
+            shapes = {name: tensor.shape for name, tensor in self._file.tensors.items()}
             self.spec = DecoderSpec.from_gguf(
                 self._file.metadata,
-                vocab=embedding.shape[0] if embedding else 0,
-                tied=self.names.head not in self._file.tensors,
+                vocab=shapes.get(self.names.embedding, (1,))[0],
+                tied=self.names.head not in shapes,
             )
+            _check_shapes(path, self.names.shapes(self.spec), shapes.get)
+            factors = shapes.get(_ROPE_FACTORS)
+            if factors not in (None, (self.spec.head_dim // 2,)):
+                raise ModelCorrupt(f"{path.name}: tensor {_ROPE_FACTORS} has shape {factors}")
         except BaseException:
             self._file.close()
             raise
@@ -96,12 +117,16 @@ class GgufCheckpoint:
     def rotary_frequencies(self) -> torch.Tensor:
         """See `Checkpoint.rotary_frequencies`; a file may bring its own stretching factors."""
         base = rotary_frequencies(self.spec)
-        name = "rope_freqs.weight"
-        return base / self._file.read(name) if name in self._file.tensors else base
+        if _ROPE_FACTORS not in self._file.tensors:
+            return base
+        stretched = base / self._file.read(_ROPE_FACTORS)
+        if not bool(torch.isfinite(stretched).all()):
+            raise ModelCorrupt(f"{self._file.path.name}: tensor {_ROPE_FACTORS} holds a zero")
+        return stretched
 
     def tokenizer(self) -> Tokenizer:
         """See `Checkpoint.tokenizer`."""
-        return tokenizers.from_gguf(self._file.metadata)
+        return tokenizers.from_gguf(self._file.metadata, vocab=self.spec.vocab)
 
     def __enter__(self) -> Self:
         return self
@@ -121,6 +146,9 @@ def _unpermute(weight: torch.Tensor, heads: int) -> torch.Tensor:
     return weight.view(heads, shape[0] // heads // 2, 2, *shape[1:]).transpose(1, 2).reshape(shape)
 
 
+_FLOATS = ("F64", "F32", "F16", "BF16")
+
+
 class SafetensorsCheckpoint:
     """A folder with config.json, tokenizer.json and one or more safetensors files."""
 
@@ -133,9 +161,12 @@ class SafetensorsCheckpoint:
                 f"{folder.name} is already quantized in a format of its own",
                 "use the unquantized model or a GGUF file",
             )
-        self.spec = DecoderSpec.from_hf(config)
         self._config = config
         self._files = self._locate()
+        # Published configurations leave it out where the head is in the file, and where not.
+        untold = {"tie_word_embeddings": self.names.head not in self._files}
+        self.spec = DecoderSpec.from_hf(untold | config)
+        _check_shapes(folder, self.names.shapes(self.spec), self._shape)
 
     def _locate(self) -> dict[str, Any]:
         """Open every file; tensor name -> the open file that has it."""
@@ -149,6 +180,16 @@ class SafetensorsCheckpoint:
             handle = _translated(path, lambda path=path: safe_open(path, framework="pt"))
             located.update(dict.fromkeys(handle.keys(), handle))
         return located
+
+    def _shape(self, name: str) -> tuple[int, ...] | None:
+        """The shape of a tensor, None where there is none; it must hold floats."""
+        if name not in self._files:
+            return None
+        piece = _translated(self.path, lambda: self._files[name].get_slice(name))
+        kind = str(piece.get_dtype())
+        if kind not in _FLOATS:
+            raise UnsupportedModel(f"{self.path.name}: tensor {name} holds {kind}, not floats")
+        return tuple(int(size) for size in piece.get_shape())
 
     def read(self, name: str) -> torch.Tensor:
         """See `Checkpoint.read`."""
@@ -199,7 +240,7 @@ def read_json(path: Path) -> dict[str, Any]:
         values: object = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ModelNotFound(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelCorrupt(f"{path} is not JSON: {error}") from error
     if not isinstance(values, dict):
         raise ModelCorrupt(f"{path} is not a JSON object")

@@ -101,6 +101,8 @@ class _Cursor:
             return self.string()
         if kind == _ARRAY:
             inner = int(self.scalar("<I"))
+            if inner == _ARRAY:  # no real file nests them, and a deep nest would end the stack
+                raise self.corrupt("an array holds arrays")
             count = self.count("<Q", "array items")
             if inner in _SCALARS:
                 form = _SCALARS[inner]
@@ -178,6 +180,8 @@ class GgufFile:
         if not 1 <= dims <= _MAX_DIMS:
             raise cursor.corrupt(f"tensor {name} has {dims} dimensions")
         shape = tuple(int(cursor.scalar("<Q")) for _ in range(dims))[::-1]
+        if 0 in shape:
+            raise cursor.corrupt(f"tensor {name} has no items, its shape is {shape}")
         return name, shape, int(cursor.scalar("<I")), int(cursor.scalar("<Q"))
 
     def _add_tensor(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,8 +65,11 @@ class Tokenizer:
         if piece is None or token in self._special_ids:
             return b""
         if self._byte_level:
-            return bytes(_UNICODE_TO_BYTE[char] for char in piece)
-        if len(piece) == 6 and piece.startswith("<0x"):
+            try:
+                return bytes(_UNICODE_TO_BYTE[char] for char in piece)
+            except KeyError:  # added beside the byte-level vocabulary: its text is itself
+                return piece.encode()
+        if _BYTE_TOKEN.fullmatch(piece):
             return bytes((int(piece[3:5], 16),))
         return piece.replace("▁", " ").encode()
 
@@ -113,10 +117,15 @@ def _byte_table() -> dict[str, int]:
 
 
 _UNICODE_TO_BYTE = _byte_table()
+_BYTE_TOKEN = re.compile("<0x[0-9A-Fa-f]{2}>")
 
 
-def from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
+def from_gguf(metadata: Mapping[str, Any], *, vocab: int) -> Tokenizer:
     """Build the tokenizer that a GGUF's metadata describes.
+
+    Args:
+        metadata: of the file.
+        vocab: rows of the embedding; those without a token are never sampled.
 
     Raises:
         UnsupportedModel: a kind of tokenizer or a splitting rule that is not known.
@@ -126,7 +135,7 @@ def from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
     pre = str(metadata.get("tokenizer.ggml.pre", "default"))
     if kind != "gpt2" or (pre not in _SPLITS and pre not in _PLAIN_BYTE_LEVEL):
         raise UnsupportedModel(
-            f"the GGUF file's tokenizer ({kind}, {pre}) is not supported",
+            f"the GGUF file's tokenizer ({str(kind)[:40]!r}, {pre[:40]!r}) is not supported",
             "use the model's folder with tokenizer.json and safetensors",
         )
     try:
@@ -140,9 +149,9 @@ def from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
         }
         unused = frozenset(i for i, type_ in enumerate(types) if type_ == _UNUSED)
         hidden = frozenset(specials.values()) | unused
-        vocab = {text: i for i, text in enumerate(tokens) if i not in hidden}
+        texts = {text: i for i, text in enumerate(tokens) if i not in hidden}
         backend = tokenizers.Tokenizer(
-            models.BPE(vocab=vocab, merges=cast(list[tuple[str, str]], merges))
+            models.BPE(vocab=texts, merges=cast(list[tuple[str, str]], merges))
         )
     except KeyError as error:
         raise ModelCorrupt(f"the GGUF file lacks the key {error.args[0]}") from error
@@ -150,14 +159,29 @@ def from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
         raise ModelCorrupt(f"the GGUF file's vocabulary contradicts itself: {error}") from error
     _set_byte_level(backend, pre)
     bos = metadata.get("tokenizer.ggml.bos_token_id")
-    eos = (metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom"))
-    return Tokenizer(
+    ends = [metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom")]
+    for token in (bos, *ends):
+        if token is not None and not isinstance(token, int):
+            raise ModelCorrupt("the GGUF file names a special token by no number")
+    tokenizer = Tokenizer(
         backend=backend,
         specials=specials,
-        unused=unused,
+        unused=unused | frozenset(range(len(tokens), vocab)),
         bos=bos if metadata.get("tokenizer.ggml.add_bos_token") else None,
-        eos=frozenset(i for i in eos if i is not None),
+        eos=frozenset(i for i in ends if i is not None),
     )
+    return _within(tokenizer, vocab)
+
+
+def _within(tokenizer: Tokenizer, vocab: int) -> Tokenizer:
+    """The tokenizer, if the model has a row for each of its ids."""
+    ids = {*tokenizer.specials.values(), *tokenizer.eos, *tokenizer.unused}
+    ids |= set(tokenizer.backend.get_vocab().values())
+    ids |= set() if tokenizer.bos is None else {tokenizer.bos}
+    for token in (min(ids, default=0), max(ids, default=0)):
+        if not 0 <= token < vocab:
+            raise ModelCorrupt(f"the vocabulary has token {token}, the model has {vocab} rows")
+    return tokenizer
 
 
 def _set_byte_level(backend: tokenizers.Tokenizer, pre: str) -> None:
@@ -192,25 +216,42 @@ def from_folder(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
         ) from error
     except Exception as error:  # tokenizers raises bare Exception for a bad file
         raise ModelCorrupt(f"{path} is not a tokenizer: {error}") from error
-    side = folder / "tokenizer_config.json"
-    settings: dict[str, Any] = json.loads(side.read_text("utf-8")) if side.exists() else {}
+    settings = _side_settings(folder / "tokenizer_config.json")
     known = set(backend.get_vocab().values()) | set(added.values())
+    vocab = int(config["vocab_size"])  # the spec has been read from it: it is a number
     eos = _ids(config.get("eos_token_id")) | _named(settings.get("eos_token"), added)
     bos = settings.get("add_bos_token") and _named(settings.get("bos_token"), added)
-    return Tokenizer(
+    tokenizer = Tokenizer(
         backend=backend,
         specials=added,
-        unused=frozenset(set(range(int(config["vocab_size"]))) - known),
+        unused=frozenset(set(range(vocab)) - known),
         bos=next(iter(bos)) if bos else None,
         eos=frozenset(eos),
     )
+    return _within(tokenizer, vocab)
+
+
+def _side_settings(path: Path) -> dict[str, Any]:
+    """tokenizer_config.json, empty where there is none."""
+    try:
+        settings: object = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelCorrupt(f"{path} cannot be read: {error}") from error
+    if not isinstance(settings, dict):
+        raise ModelCorrupt(f"{path} is not a JSON object")
+    return cast(dict[str, Any], settings)
 
 
 def _ids(value: Any) -> set[int]:
     """config.json gives one id, a list of ids, or nothing."""
     if value is None:
         return set()
-    return {int(i) for i in cast(list[Any], value if isinstance(value, list) else [value])}
+    ids = cast(list[Any], value if isinstance(value, list) else [value])
+    if not all(isinstance(i, int) for i in ids):
+        raise ModelCorrupt("config.json names a special token by no number")
+    return set(ids)
 
 
 def _named(token: Any, added: Mapping[str, int]) -> set[int]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from engine.models.spec import DecoderSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,27 @@ class WeightNames:
     def biases(self, weights: tuple[str, ...]) -> tuple[str, ...]:
         """The names of the biases that belong to these weights."""
         return tuple(name.removesuffix(".weight") + ".bias" for name in weights)
+
+    def shapes(self, spec: DecoderSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Every tensor a model of this spec needs, and the shape it must have."""
+        hidden, heads = spec.hidden, spec.heads * spec.head_dim
+        kv = spec.kv_heads * spec.head_dim
+        yield self.embedding, (spec.vocab, hidden)
+        yield self.final_norm, (hidden,)
+        if not spec.tied:
+            yield self.head, (spec.vocab, hidden)
+        for layer in range(spec.layers):
+            yield self.attention_norm.format(layer), (hidden,)
+            yield self.mlp_norm.format(layer), (hidden,)
+            yield self.attention_out.format(layer), (hidden, heads)
+            yield self.down.format(layer), (hidden, spec.intermediate)
+            for name in self.gate_up:
+                yield name.format(layer), (spec.intermediate, hidden)
+            biases = self.biases(self.qkv)
+            for name, bias, rows in zip(self.qkv, biases, (heads, kv, kv), strict=True):
+                yield name.format(layer), (rows, hidden)
+                if spec.qkv_bias:
+                    yield bias.format(layer), (rows,)
 
 
 GGUF_NAMES = WeightNames(

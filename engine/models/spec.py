@@ -6,9 +6,10 @@ only in the values below.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 from engine.errors import ModelCorrupt, UnsupportedModel
 
@@ -30,6 +31,12 @@ class RopeScaling:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_context: int = 8192
+
+    def __post_init__(self) -> None:
+        for name in ("factor", "low_freq_factor", "high_freq_factor", "original_context"):
+            _require_positive(name, getattr(self, name))
+        if self.high_freq_factor <= self.low_freq_factor:
+            raise ModelCorrupt("the model's rotary scaling ends before it begins")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,8 @@ class DecoderSpec:
             )
         if self.head_dim % 2:
             raise ModelCorrupt(f"rotary embedding needs an even head size, not {self.head_dim}")
+        _require_positive("rope_theta", self.rope_theta)
+        _require_positive("norm_eps", self.norm_eps)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form; `from_dict` reads it back."""
@@ -103,10 +112,10 @@ class DecoderSpec:
 
         def number(key: str, default: float | None = None) -> float:
             full = f"{family}.{key}"
-            value = metadata.get(full, default)
+            value: Any = metadata.get(full, default)
             if value is None:
                 raise ModelCorrupt(f"the GGUF file lacks the key {full}")
-            if not isinstance(value, int | float):
+            if not isinstance(value, int | float) or not math.isfinite(value):
                 raise ModelCorrupt(f"the GGUF file's key {full} is not a number")
             return value
 
@@ -149,7 +158,10 @@ class DecoderSpec:
         if config.get("mlp_bias") or (family == "llama" and config.get("attention_bias")):
             raise UnsupportedModel("biases outside Qwen2's query, key and value are not supported")
         # transformers 5 keeps theta and scaling together, 4 kept them apart.
-        rope: Mapping[str, Any] = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        rope: Any = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        if not isinstance(rope, dict):
+            raise ModelCorrupt("config.json describes the rotary embedding by no object")
+        rope = cast(dict[str, Any], rope)
         theta = config.get("rope_theta") or rope.get("rope_theta") or 10000.0
         try:
             heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
@@ -172,30 +184,50 @@ class DecoderSpec:
             )
         except KeyError as error:
             raise ModelCorrupt(f"config.json lacks the key {error.args[0]}") from error
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ModelCorrupt(f"config.json has a value of the wrong kind: {error}") from error
+
+
+def _require_positive(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise ModelCorrupt(f"the model's configuration says {name} is {value}")
 
 
 def _known_family(family: str) -> str:
     if family not in FAMILIES:
         raise UnsupportedModel(
-            f"the architecture {family!r} is not supported", "supported are " + ", ".join(FAMILIES)
+            f"the architecture {family[:40]!r} is not supported",
+            "supported are " + ", ".join(FAMILIES),
         )
     return family
+
+
+_SCALING_KEYS = {
+    "linear": ("factor",),
+    "llama3": (
+        "factor",
+        "low_freq_factor",
+        "high_freq_factor",
+        "original_max_position_embeddings",
+    ),
+}
 
 
 def _rope_scaling(values: Mapping[str, Any]) -> RopeScaling | None:
     kind = str(values.get("rope_type") or values.get("type") or "default")
     if kind in ("default", "none"):
         return None
+    if kind not in ("linear", "llama3"):
+        raise UnsupportedModel(f"rotary scaling of kind {kind[:40]!r} is not supported")
+    missing = [key for key in _SCALING_KEYS[kind] if key not in values]
+    if missing:
+        raise ModelCorrupt(f"the model's rotary scaling lacks the key {missing[0]}")
     if kind == "linear":
         return RopeScaling("linear", float(values["factor"]))
-    if kind == "llama3":
-        return RopeScaling(
-            "llama3",
-            float(values["factor"]),
-            float(values["low_freq_factor"]),
-            float(values["high_freq_factor"]),
-            int(values["original_max_position_embeddings"]),
-        )
-    raise UnsupportedModel(f"rotary scaling of kind {kind!r} is not supported")
+    return RopeScaling(
+        "llama3",
+        float(values["factor"]),
+        float(values["low_freq_factor"]),
+        float(values["high_freq_factor"]),
+        int(values["original_max_position_embeddings"]),
+    )

@@ -14,7 +14,7 @@ from engine.loading import tokenizer as tokenizers
 from engine.loading.checkpoint import open_checkpoint
 from engine.loading.gguf import GgufFile
 from engine.loading.tokenizer import StreamDecoder, Tokenizer
-from tests.support.tiny_models import FIM_TOKENS, reference_model, write_folder, write_gguf
+from tests.support.tiny_models import FIM_TOKENS, VOCAB, reference_model, write_folder, write_gguf
 
 
 @pytest.fixture(scope="module")
@@ -103,4 +103,4 @@ def test_a_vocabulary_that_makes_no_sense_is_refused(
     metadata: dict[str, Any], change: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        tokenizers.from_gguf(metadata | change)
+        tokenizers.from_gguf(metadata | change, vocab=VOCAB)
