@@ -20,7 +20,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from engine.api import LoadProgress
-from engine.errors import ModelCorrupt, ModelError
+from engine.errors import ModelCorrupt, ModelError, ModelNotFound
 from engine.fim import FimLayout
 from engine.loading import tokenizer as tokenizers
 from engine.loading.checkpoint import Checkpoint, open_checkpoint, read_json
@@ -40,6 +40,8 @@ from engine.quantization.linear import quantize_measured
 
 FORMAT_VERSION = 1
 WEIGHTS, TOKENIZER, MANIFEST = "weights.safetensors", "tokenizer.json", "manifest.json"
+
+_REPLACE_TRIES = 5  # each fails only if a twin moved its own snapshot in at that moment
 
 Tell = Callable[[LoadProgress], None]
 
@@ -99,7 +101,7 @@ def is_current(folder: Path, source: Path) -> bool:
             and manifest["source"] == _fingerprint(source)
             and all(sizes[name] == entry["bytes"] for name, entry in manifest["files"].items())
         )
-    except (ModelError, OSError, KeyError, TypeError, AttributeError):
+    except (ModelError, OSError, LookupError, TypeError, ValueError, AttributeError):
         return False
 
 
@@ -110,20 +112,22 @@ def prepare(source: Path, folder: Path, tell: Tell) -> None:
         ModelError: the source is missing, damaged or unsupported, or the disk is full.
     """
     tell(LoadProgress(f"reading {source.name}", 0.0))
+    # Taken before the first byte is read: a source replaced meanwhile must not look current.
+    fingerprint = _fingerprint(source)
     with open_checkpoint(source) as checkpoint, _staged(folder) as staging:
         tokenizer = checkpoint.tokenizer()
         FimLayout.of(tokenizer)  # refuse before the long work
         tensors, errors = _convert(checkpoint, tell)
         tell(LoadProgress("writing the prepared model", 0.85))
         save_file(tensors, staging / WEIGHTS)
-        tokenizer.backend.save(str(staging / TOKENIZER))
+        (staging / TOKENIZER).write_text(tokenizer.backend.to_str(), "utf-8")
         files = {
             name: {"bytes": (staging / name).stat().st_size, "sha256": sha256(staging / name)}
             for name in (WEIGHTS, TOKENIZER)
         }
         manifest = {
             "version": FORMAT_VERSION,
-            "source": _fingerprint(source),
+            "source": fingerprint,
             "quantization": "int8",
             "files": files,
             "spec": checkpoint.spec.to_dict(),
@@ -221,7 +225,11 @@ def _fingerprint(source: Path) -> dict[str, Any]:
     files = sorted(source.glob("*.safetensors")) if source.is_dir() else [source]
     if source.is_dir():
         files += [p for p in (source / "config.json", source / "tokenizer.json") if p.exists()]
-    return {str(path.resolve()): [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
+    try:
+        stats = {str(path.resolve()): path.stat() for path in files}
+    except OSError as error:
+        raise ModelNotFound(f"cannot read {source}: {error.strerror}") from error
+    return {path: [stat.st_size, stat.st_mtime_ns] for path, stat in stats.items()}
 
 
 @contextmanager
@@ -248,9 +256,15 @@ def _staged(folder: Path) -> Generator[Path]:
 
 def _replace(staging: Path, folder: Path) -> None:
     """Move `staging` to `folder`, over what may lie there, a running twin included."""
-    try:
-        staging.rename(folder)
-    except OSError:  # something lies there: set it aside first
-        with tempfile.TemporaryDirectory(prefix=".old-", dir=folder.parent) as aside:
-            folder.rename(Path(aside) / "snapshot")
+    for _ in range(_REPLACE_TRIES - 1):
+        try:
             staging.rename(folder)
+        except OSError:  # something lies there: set it aside, unless the twin does so first
+            with (
+                tempfile.TemporaryDirectory(prefix=".old-", dir=folder.parent) as aside,
+                suppress(FileNotFoundError),
+            ):
+                folder.rename(Path(aside) / "snapshot")
+        else:
+            return
+    staging.rename(folder)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from engine.api import LoadProgress
 from engine.errors import ModelCorrupt, ModelError, NoFimTokens
@@ -120,10 +122,11 @@ def test_verify_finds_one_altered_byte(source: Path, tmp_path: Path) -> None:
 
 
 def test_a_failed_preparation_leaves_nothing_behind(source: Path, tmp_path: Path) -> None:
-    manifest = source / "config.json"
-    config = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps(config | {"num_hidden_layers": 3}))
-    with pytest.raises(ModelCorrupt, match=r"no tensor model\.layers\.2"):
+    weights = source / "model.safetensors"
+    tensors = load_file(weights)
+    tensors["model.norm.weight"][3] = float("nan")  # found after everything else is quantized
+    save_file(tensors, weights)
+    with pytest.raises(ModelCorrupt, match=r"model\.norm\.weight holds NaN"):
         load(source, tmp_path)
     assert list((tmp_path / "snapshots").iterdir()) == []
 
@@ -140,3 +143,52 @@ def test_an_unwritable_cache_is_a_clear_error(source: Path, tmp_path: Path) -> N
     (tmp_path / "snapshots").write_text("a file where a folder should be")
     with pytest.raises(ModelError, match="cannot write"):
         load(source, tmp_path)
+
+
+def test_a_source_replaced_while_it_is_read_is_prepared_again(source: Path, tmp_path: Path) -> None:
+    def replace(step: LoadProgress) -> None:
+        if step.stage.startswith("writing"):
+            os.utime(source / "model.safetensors", ns=(1, 1))
+
+    snapshot.load(source, tmp_path, replace)
+    assert load(source, tmp_path)[1]
+    assert not load(source, tmp_path)[1]
+
+
+@pytest.mark.parametrize("step", ["before", "between"])
+def test_a_twin_that_finishes_at_the_same_moment_hurts_nobody(
+    step: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = load(source, tmp_path)[0].folder
+    twin = tmp_path / "twin"
+    shutil.copytree(folder, twin)
+    os.utime(source / "model.safetensors", ns=(1, 1))
+    rename, calls = Path.rename, iter(range(100))
+
+    def raced(self: Path, target: Path) -> Path:
+        # The first call moves ours in and finds the old one, the second sets that aside.
+        if next(calls) == 1:
+            if step == "before":  # the twin has set it aside already
+                rename(folder, tmp_path / "by-the-twin")
+            else:  # the twin moves its own in right after
+                moved = rename(self, target)
+                rename(twin, folder)
+                return moved
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", raced)
+    assert load(source, tmp_path)[1]
+    monkeypatch.undo()
+    assert not load(source, tmp_path)[1]
+
+
+def test_a_full_disk_is_a_clear_error(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(ModelError, match="No space left on device"):
+        load(source, tmp_path)
+    assert list((tmp_path / "snapshots").iterdir()) == []
