@@ -30,7 +30,7 @@ class Sampler:
         return token, float(logits[token] - logits.logsumexp(dim=0))
 
     def _sample(self, logits: torch.Tensor) -> int:
-        scaled = logits / self._params.temperature
+        scaled = (logits - logits.max()) / self._params.temperature  # never overflows upwards
         total = scaled.logsumexp(dim=0)
         values, ids = scaled.topk(min(_HEAD, len(scaled)))
         cumulative = (values - total).exp().cumsum(dim=0)
@@ -41,5 +41,7 @@ class Sampler:
         size = int((cumulative < self._params.top_p).sum()) + 1
         cumulative = cumulative[:size]
         draw = torch.rand(1, generator=self._random) * cumulative[-1]
+        # Rounding can make the draw the whole sum, behind which only impossible tokens lie.
+        draw = draw.minimum(cumulative[-1].nextafter(torch.zeros(())))
         place = int(torch.searchsorted(cumulative, draw, right=True))
-        return int(ids[min(place, len(cumulative) - 1)])
+        return int(ids[min(place, len(cumulative) - 1)])  # NaN, of a tiny temperature, is last

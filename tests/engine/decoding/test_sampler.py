@@ -64,3 +64,20 @@ def test_banned_tokens_are_never_drawn(logits: torch.Tensor) -> None:
 def test_impossible_parameters_are_refused(values: dict[str, float]) -> None:
     with pytest.raises(InvalidRequest):
         SamplingParams(**values)  # pyright: ignore[reportArgumentType]
+
+
+def test_the_largest_draw_never_picks_a_banned_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    def largest(*_: object, **__: object) -> torch.Tensor:
+        return torch.ones(1)  # what a draw just below one becomes once it is scaled and rounded
+
+    monkeypatch.setattr(torch, "rand", largest)
+    for seed in range(50):  # in some of them the probabilities add up to less than one
+        logits = torch.full((400,), float("-inf"))
+        logits[:20] = torch.randn(20, generator=torch.Generator().manual_seed(seed))
+        token, logprob = Sampler(SamplingParams(1.0, 1.0, 0)).pick(logits)
+        assert token < 20
+        assert logprob > float("-inf")
+
+
+def test_a_temperature_too_small_to_divide_by_is_greedy(logits: torch.Tensor) -> None:
+    assert picks(SamplingParams(1e-42, 0.9, 1), logits, 3) == [int(logits.argmax())] * 3
