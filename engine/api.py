@@ -30,7 +30,9 @@ class SamplingParams:
         temperature: 0 is greedy; otherwise logits are divided by it.
         top_p: nucleus sampling (Holtzman et al., 2020): the smallest set of tokens whose
             probability reaches `top_p`. Ignored when greedy.
-        seed: same seed, request and model give the same text.
+        seed: same seed, request and model give the same text, whatever else runs. Where more
+            of the prompt was in a cache, logits may differ in the last bits of BF16, and a
+            near tie may fall the other way.
     """
 
     temperature: float = 0.0
@@ -42,6 +44,8 @@ class SamplingParams:
             raise InvalidRequest(f"temperature is {self.temperature}", "use 0 to 10")
         if not 0.0 < self.top_p <= 1.0:
             raise InvalidRequest(f"top_p is {self.top_p}", "use more than 0, at most 1")
+        if not 0 <= self.seed < 1 << 63:
+            raise InvalidRequest(f"seed is {self.seed}", "use 0 to 2**63 - 1")
 
 
 GREEDY = SamplingParams()

@@ -16,7 +16,15 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from engine.api import Chunk, EngineStats, FinishReason, LoadProgress, ModelInfo, Usage
+from engine.api import (
+    Chunk,
+    EngineStats,
+    FinishReason,
+    GenerationRequest,
+    LoadProgress,
+    ModelInfo,
+    Usage,
+)
 from engine.config import EngineConfig
 from engine.decoding.sampler import Sampler
 from engine.decoding.stop import StopRule
@@ -145,9 +153,13 @@ class Worker:
             if message is Control.STOP:
                 return False
             assert isinstance(message, Ticket)
-            self._waiting.append((message, time.perf_counter()))
-            self._count(requests=1)
-            idle = False
+            refusal = self._refusal(message.request)
+            if refusal is None:
+                self._waiting.append((message, time.perf_counter()))
+                self._count(requests=1)
+                idle = False
+            else:
+                message.post([refusal])
 
     def _drop_cancelled(self) -> None:
         for running in [r for r in self._running if r.ticket.cancelled]:
@@ -174,19 +186,22 @@ class Worker:
                 ticket.post([EngineError(f"the request failed: {type(error).__name__}: {error}")])
         self._gauge()
 
-    def _start(self, ticket: Ticket, submitted: float) -> _Running:
-        request = ticket.request
+    def _refusal(self, request: GenerationRequest) -> InvalidRequest | None:
+        """Why the request can never be carried out, if so."""
         if len(request.sampling) > self._config.max_batch:
-            raise InvalidRequest(
+            return InvalidRequest(
                 f"{len(request.sampling)} candidates asked for",
                 f"this engine decodes at most {self._config.max_batch} at once",
             )
         if request.max_tokens > self._runner.context - self._runner.layout.overhead - 1:
-            raise InvalidRequest(
+            return InvalidRequest(
                 f"max_tokens is {request.max_tokens}",
                 f"the whole context is {self._runner.context} tokens",
             )
-        prompt = self._runner.prompt(request)
+        return None
+
+    def _start(self, ticket: Ticket, submitted: float) -> _Running:
+        prompt = self._runner.prompt(ticket.request)
         cache = self._store.acquire(prompt, [running.cache for running in self._running])
         return _Running(ticket, prompt, cache, len(cache), submitted, time.perf_counter())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from engine.errors import ModelCorrupt, ModelNotFound, UnsupportedModel
 from engine.loading import tokenizer as tokenizers
 from engine.loading.gguf import GgufFile
+from engine.loading.json_file import read_json
 from engine.loading.tokenizer import Tokenizer
 from engine.models.decoder import rotary_frequencies
 from engine.models.names import GGUF_NAMES, HF_NAMES, WeightNames
@@ -227,21 +227,3 @@ def _translated(path: Path, action: Callable[[], Any]) -> Any:
         return action()
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelCorrupt(f"{path.name} cannot be read: {error}") from error
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file.
-
-    Raises:
-        ModelNotFound: the file is missing or unreadable.
-        ModelCorrupt: it is not a JSON object.
-    """
-    try:
-        values: object = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ModelNotFound(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelCorrupt(f"{path} is not JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise ModelCorrupt(f"{path} is not a JSON object")
-    return cast(dict[str, Any], values)

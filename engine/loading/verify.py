@@ -10,6 +10,7 @@ from engine.errors import ModelError
 from engine.loading.catalogue import CATALOGUE, Catalogue
 from engine.loading.integrity import FileCheck, FileState, check_file, sum_file
 from engine.loading.manifest import Manifest, load_manifest
+from engine.loading.prepared import check_snapshot, snapshot_folder
 from engine.loading.progress import OnProgress, PullProgress, silent
 from engine.loading.store import as_path, inspect_path, mending, model_home, not_found
 
@@ -46,6 +47,7 @@ def verify_model(
 ) -> VerifyReport:
     """Read all of a model's bytes and compare them with the sums taken when it was pulled.
 
+    The prepared snapshot, if there is one, is checked as well: its bytes are those that run.
     A path that was never pulled has no sums of its own: it is compared with the catalogue,
     and its headers are checked against its length.
 
@@ -55,12 +57,32 @@ def verify_model(
     """
     path = as_path(name)
     if path is not None:
-        return _verify_path(name, inspect_path(path), progress, catalogue)
-    home = model_home(cache_dir, name)
-    manifest = load_manifest(home, name)
-    if manifest is None:
-        raise not_found(name, cache_dir, catalogue)
-    return _verify_manifest(manifest, home, progress, catalogue)
+        entry = inspect_path(path)
+        report = _verify_path(name, entry, progress, catalogue)
+    else:
+        home = model_home(cache_dir, name)
+        manifest = load_manifest(home, name)
+        if manifest is None:
+            raise not_found(name, cache_dir, catalogue)
+        entry = manifest.entry_path(home)
+        report = _verify_manifest(manifest, home, progress, catalogue)
+    return _with_snapshot(report, snapshot_folder(entry, cache_dir), progress)
+
+
+def _with_snapshot(report: VerifyReport, folder: Path, progress: OnProgress) -> VerifyReport:
+    """The report with the checks of the model's prepared snapshot added."""
+    done = 0
+
+    def on_bytes(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(PullProgress("checking the prepared model", done))
+
+    checks = check_snapshot(folder, on_bytes)
+    remedy = report.remedy
+    if not remedy and any(check.failed for check in checks):
+        remedy = f"delete {folder}; the next start prepares it again"
+    return replace(report, checks=report.checks + checks, remedy=remedy)
 
 
 def _verify_manifest(

@@ -59,6 +59,9 @@ class _Option:
 def _joins(text: str, hole: Hole, may_replace: bool) -> Iterator[_Option]:
     yield _Option(Joined(text), (1, 0))
     right = hole.right.rstrip()
+    comment = scan(text, hole.open, hole.language_id).comment
+    if right and comment is not None and not hole.in_comment:  # it would hide what follows
+        yield from _joins(text[:comment].rstrip(), hole, may_replace)
     if not right:
         yield from _joins_with_line_below(text, hole)
         return
@@ -94,7 +97,14 @@ def _cost(option: _Option, hole: Hole) -> tuple[int, int, tuple[int, int]]:
     found = scan(text + rest[:_LOOK_AHEAD_CHARS], hole.open, hole.language_id)
     doubled = bool(text) and text[-1] in _SEPARATORS and rest[:1] == text[-1]
     left_open = len(found.end.brackets) + bool(found.end.string)
-    return found.errors + doubled, left_open, option.preference
+    return found.errors + doubled + _hides_code(text, rest, hole), left_open, option.preference
+
+
+def _hides_code(text: str, rest: str, hole: Hole) -> bool:
+    """Whether what stands right of the cursor ends up in a comment that `text` begins."""
+    if not rest.partition("\n")[0].strip() or hole.in_comment:
+        return False
+    return scan(text, hole.open, hole.language_id).comment is not None
 
 
 def _is_whole_words(text: str, right: str, size: int) -> bool:

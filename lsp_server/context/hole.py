@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from lsp_server.documents.scanner import ScanState, state_before
+from lsp_server.documents.scanner import ScanState, scan, state_before
 
 _PYTHON_BLOCK = re.compile(
     r"\s*(?:async\s+)?"
@@ -47,6 +47,13 @@ class Hole:
     def open(self) -> ScanState:
         """The brackets and the string that are open at the cursor."""
         return state_before(self.before, self.language_id)
+
+    @cached_property
+    def in_comment(self) -> bool:
+        """Whether the cursor stands in a comment that reaches to the end of its line."""
+        line_start = len(self.before) - len(self.left)
+        state = state_before(self.before[:line_start], self.language_id)
+        return scan(self.left, state, self.language_id).comment is not None
 
     @cached_property
     def left(self) -> str:

@@ -27,6 +27,7 @@ _IN_STRING = {
         ("/*", "*/"),
     )
 }
+_LINE_COMMENTS = ("#", "//")  # as the two patterns of code match them, whole
 _ONE_LINE = frozenset("\"'")
 _DEFINITION = re.compile(
     r"^[ \t]*(?:(?:async[ \t]+)?def[ \t]+\w+[ \t]*[(\[]|class[ \t]+\w+[ \t]*[:(\[])", re.MULTILINE
@@ -56,12 +57,14 @@ class Scan:
         statement_lines: for every line after the first, whether it can start a statement:
             no bracket or string is open there and no backslash joins it to the last one.
         unmatched: offsets of the closers that close nothing opened in this stretch.
+        comment: offset of the comment it ends in; None when it ends in code or a string.
     """
 
     end: ScanState
     errors: int
     statement_lines: tuple[bool, ...]
     unmatched: tuple[int, ...]
+    comment: int | None
 
 
 def scan(text: str, start: ScanState, language_id: str) -> Scan:
@@ -69,7 +72,10 @@ def scan(text: str, start: ScanState, language_id: str) -> Scan:
     run = _Run(list(start.brackets), start.string, len(start.brackets), bool(start.string))
     code = _PYTHON_CODE if language_id == "python" else _OTHER_CODE
     position = 0
+    comment: int | None = None
     while match := (_IN_STRING[run.string] if run.string else code).search(text, position):
+        in_code = not run.string
+        comment = match.start() if in_code and match.group().startswith(_LINE_COMMENTS) else None
         run.take(match.group(), match.start())
         position = match.end()
     return Scan(
@@ -77,6 +83,7 @@ def scan(text: str, start: ScanState, language_id: str) -> Scan:
         run.errors,
         tuple(run.statement_lines),
         tuple(run.unmatched),
+        comment if position == len(text) else None,
     )
 
 

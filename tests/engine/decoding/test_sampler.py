@@ -59,7 +59,15 @@ def test_banned_tokens_are_never_drawn(logits: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"temperature": -1.0}, {"temperature": 99.0}, {"top_p": 0.0}, {"top_p": 1.1}]
+    "values",
+    [
+        {"temperature": -1.0},
+        {"temperature": 99.0},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"seed": -1},
+        {"seed": 1 << 63},
+    ],
 )
 def test_impossible_parameters_are_refused(values: dict[str, float]) -> None:
     with pytest.raises(InvalidRequest):

@@ -13,7 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from engine.api import LoadProgress
 from engine.errors import ModelCorrupt, ModelError, NoFimTokens
-from engine.loading import snapshot
+from engine.loading import prepared, snapshot
+from engine.loading.integrity import FileState
+from engine.loading.verify import verify_model
 from tests.support.tiny_models import reference_model, write_folder
 
 
@@ -79,9 +81,9 @@ DAMAGES: dict[str, tuple[str, bytes | None]] = {
     "no weights": (snapshot.WEIGHTS, None),
     "short weights": (snapshot.WEIGHTS, b"short"),
     "no tokenizer": (snapshot.TOKENIZER, None),
-    "no manifest": (snapshot.MANIFEST, None),
-    "half a manifest": (snapshot.MANIFEST, b"{"),
-    "another manifest": (snapshot.MANIFEST, b"[]"),
+    "no manifest": (prepared.MANIFEST, None),
+    "half a manifest": (prepared.MANIFEST, b"{"),
+    "another manifest": (prepared.MANIFEST, b"[]"),
 }
 
 
@@ -99,8 +101,8 @@ def test_a_snapshot_that_does_not_fit_is_rebuilt(damage: str, source: Path, tmp_
 
 
 def test_a_snapshot_of_another_version_is_rebuilt(source: Path, tmp_path: Path) -> None:
-    manifest = load(source, tmp_path)[0].folder / snapshot.MANIFEST
-    manifest.write_text(manifest.read_text().replace('"version": 1', '"version": 0'))
+    manifest = load(source, tmp_path)[0].folder / prepared.MANIFEST
+    manifest.write_text(manifest.read_text().replace('"version": 2', '"version": 1'))
     assert load(source, tmp_path)[1]
 
 
@@ -110,15 +112,36 @@ def test_altered_bytes_that_cannot_be_read_are_rebuilt(source: Path, tmp_path: P
     assert load(source, tmp_path)[0].tokenizer.encode("x")
 
 
-def test_verify_finds_one_altered_byte(source: Path, tmp_path: Path) -> None:
+def test_one_altered_byte_is_found_and_placed(source: Path, tmp_path: Path) -> None:
     folder = load(source, tmp_path)[0].folder
-    assert snapshot.verify_snapshot(folder) == []
+    assert all(check.state is FileState.OK for check in prepared.check_snapshot(folder))
     path = folder / snapshot.WEIGHTS
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    [problem] = snapshot.verify_snapshot(folder)
-    assert "weights.safetensors has been altered" in problem
+    [check] = [check for check in prepared.check_snapshot(folder) if check.failed]
+    assert check.path == str(path)
+    assert check.bad_ranges
+    assert check.bad_ranges[-1][1] == len(data) - 1
+
+
+def test_verifying_a_model_checks_its_snapshot_too(source: Path, tmp_path: Path) -> None:
+    folder = load(source, tmp_path)[0].folder
+    assert verify_model(str(source), tmp_path).ok
+    (folder / snapshot.TOKENIZER).write_text("{}")
+    report = verify_model(str(source), tmp_path)
+    assert not report.ok
+    assert str(folder) in report.remedy
+
+
+def test_what_a_killed_preparation_left_is_removed_in_time(source: Path, tmp_path: Path) -> None:
+    old, fresh = (tmp_path / "snapshots" / f".preparing-{age}" for age in ("old", "fresh"))
+    for folder in (old, fresh):
+        folder.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    load(source, tmp_path)
+    assert not old.exists()
+    assert fresh.exists()
 
 
 def test_a_failed_preparation_leaves_nothing_behind(source: Path, tmp_path: Path) -> None:

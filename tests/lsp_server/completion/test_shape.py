@@ -65,6 +65,24 @@ def test_a_caller_that_can_only_insert_gets_what_fits(around: str, raw: str, tex
     assert shaped(around, raw, may_replace=False) == (text, 0)
 
 
+@pytest.mark.parametrize("may_replace", [True, False])
+@pytest.mark.parametrize(
+    ("around", "raw", "text"),
+    [
+        ("print(|)\n", "f())  # Output: 1", "f()"),
+        ("print(|)\n", "f()  # Output: 1", "f()"),
+        ("xs = [f(|)]\n", "'#')  # one", "'#'"),
+        ("x = f(|) + 1\n", "2) # two", "2"),
+        ("# see f(|)\n", "x)  # there", "x)  # there"),  # all of it is one comment
+        ("x = |\n", "f()  # Output: 1", "f()  # Output: 1"),
+    ],
+)
+def test_a_comment_never_hides_what_follows_the_cursor(
+    around: str, raw: str, text: str, may_replace: bool
+) -> None:
+    assert shaped(around, raw, may_replace=may_replace) == (text, 0)
+
+
 @pytest.mark.parametrize(
     ("around", "raw", "text"),
     [
