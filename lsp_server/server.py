@@ -18,6 +18,7 @@ from lsp_server.features import (
     lifecycle,
     stats,
 )
+from lsp_server.parent import ClientProcess
 from lsp_server.protocol import GhostwrightProtocol
 from lsp_server.session import Services, Session
 from lsp_server.version import installed_version
@@ -47,7 +48,8 @@ class GhostwrightServer(LanguageServer):
         self.session = Session(self, services)
         self.ended = asyncio.Event()
         self.exit_sent = False
-        self.client_pid: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.ends_with_client = False  # set by a transport that serves this client alone
+        self._watching: asyncio.Task[None] | None = None
         lifecycle.register(self)
         configuration.register(self)
         documents.register(self)
@@ -62,6 +64,14 @@ class GhostwrightServer(LanguageServer):
     async def request(self, method: str, params: Any) -> Any:
         """Send a request and wait for its result; see `status.Client`."""
         return await self.protocol.send_request_async(method, params)
+
+    def watch(self, pid: int) -> None:
+        """The client's process is `pid`: end with it, where the server is its alone."""
+        if not self.ends_with_client or self._watching is not None:
+            return
+        process = ClientProcess.find(pid)
+        if process is not None:
+            self._watching = asyncio.create_task(self._watch(process), name="watch client process")
 
     def shutdown(self) -> None:
         """End this connection; the process is the transport's business."""
@@ -79,6 +89,16 @@ class GhostwrightServer(LanguageServer):
     async def aclose(self) -> None:
         """Cancel everything this connection started and wait for its end."""
         self.ended.set()
-        self.client_pid.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
         await self.protocol.aclose()
         await self.session.aclose()
+
+    async def _watch(self, process: ClientProcess) -> None:
+        try:
+            await process.until_ended()
+            log.warning("the client's process has ended; so does this one")
+            self.shutdown()
+        finally:
+            process.close()

@@ -22,7 +22,6 @@ from pygls.exceptions import JsonRpcParseError
 from lsp_server.address import Address
 from lsp_server.errors import AddressInUse, BadAddress
 from lsp_server.framing import FrameReader, FramingError
-from lsp_server.parent import until_process_ends
 from lsp_server.server import GhostwrightServer
 from lsp_server.streams import (
     DescriptorWriter,
@@ -62,15 +61,14 @@ async def serve_stdio(connect: Connect) -> int:
     source, target = take_stdio()
     async with _stop_signals() as stop:
         server = connect()
+        server.ends_with_client = True
         writer = DescriptorWriter(target, on_lost=server.shutdown)
-        watching = asyncio.create_task(_watch_client(server), name="watch client process")
         stopping = asyncio.create_task(_shut_down_on(stop, server), name="watch signals")
         try:
             return await serve_connection(server, FrameReader(read_descriptor(source)), writer)
         finally:
-            watching.cancel()
             stopping.cancel()
-            await asyncio.gather(watching, stopping, return_exceptions=True)
+            await asyncio.gather(stopping, return_exceptions=True)
 
 
 async def serve_tcp(
@@ -149,12 +147,6 @@ async def _serve_socket(
         log.exception("the connection of client %s failed", peer)
         stream.transport.abort()
     log.info("client %s has gone", peer)
-
-
-async def _watch_client(server: GhostwrightServer) -> None:
-    await until_process_ends(await server.client_pid)
-    log.warning("the client's process has ended; so does this one")
-    server.shutdown()
 
 
 async def _shut_down_on(stop: asyncio.Event, server: GhostwrightServer) -> None:

@@ -24,8 +24,8 @@ def register(server: GhostwrightServer) -> None:
 
     @server.feature(types.INITIALIZE)
     def initialize(params: types.InitializeParams) -> None:
-        if params.process_id is not None and not server.client_pid.done():
-            server.client_pid.set_result(params.process_id)
+        if params.process_id is not None:
+            server.watch(params.process_id)
         session.documents.encoding = PositionEncoding(server.workspace.position_encoding)
         session.workspaces.folders = _folders(params)
         folders = session.workspaces.folders
