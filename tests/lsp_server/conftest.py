@@ -64,5 +64,5 @@ async def connect(app: App) -> AsyncGenerator[Connect, None]:
 async def client(connect: Connect) -> RawClient:
     """A client that has shaken hands, with the model ready."""
     client = await connect()
-    await client.initialize()
+    await client.start()
     return client

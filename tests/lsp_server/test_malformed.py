@@ -138,7 +138,7 @@ async def test_requests_before_initialize_are_refused(connect: Connect) -> None:
     client.open(URI, "x\n")
     number = client.ask(INLINE, inline_params(URI, 0, 0))
     assert (await client.answer(number))["error"]["code"] == -32002
-    await client.initialize()
+    await client.start()
     await assert_alive(client)
 
 
@@ -146,7 +146,7 @@ async def test_a_bad_initialize_can_be_repeated(connect: Connect) -> None:
     client = await connect()
     number = client.ask("initialize", {"capabilities": 5})
     assert (await client.answer(number))["error"]["code"] == -32602
-    await client.initialize()
+    await client.start()
     await assert_alive(client)
 
 
@@ -167,7 +167,7 @@ async def test_a_message_in_pieces_is_put_together(client: RawClient) -> None:
 
 async def test_one_clients_garbage_is_not_the_others(connect: Connect) -> None:
     good, bad = await connect(), await connect()
-    await good.initialize()
+    await good.start()
     bad.send_bytes(b"\x00\xff" * 5000)
     bad.send({"jsonrpc": "2.0", "id": 1, "method": "nope"})
     assert (await bad.answer(1))["error"]["code"] == -32002

@@ -27,6 +27,12 @@ async def items(client: RawClient, uri: str = "file:///project/a.py") -> list[An
     return (await client.request(INLINE, inline_params(uri, 0, 0)))["items"]
 
 
+async def ready_items(client: RawClient, uri: str = "file:///project/a.py") -> list[Any]:
+    """The items once the model is loaded, which takes a turn of the loop even here."""
+    await client.request("ghostwright/ready")
+    return await items(client, uri)
+
+
 def shown(client: RawClient) -> list[str]:
     return [params["message"] for params in client.noted("window/showMessage")]
 
@@ -40,7 +46,7 @@ async def test_requests_while_loading_are_empty(connect: Connect, world: World) 
     assert (await client.request("ghostwright/stats"))["outcomes"] == {"model_loading": 1}
     world.loading.set()
     assert await client.request("ghostwright/ready") == {"phase": "ready", "error": None}
-    assert await items(client)
+    assert await ready_items(client)
 
 
 async def test_loading_is_shown_as_progress(connect: Connect, world: World) -> None:
@@ -77,7 +83,7 @@ async def test_a_missing_model_is_told_once_and_looked_for_again(
     await client.until(lambda: True)
     while (await client.request("ghostwright/ready"))["phase"] != "ready":
         pass
-    assert await items(client)
+    assert await ready_items(client)
 
 
 async def test_a_broken_loader_is_a_failed_load(connect: Connect, world: World) -> None:
@@ -150,7 +156,7 @@ async def test_pushed_settings_apply_where_nothing_can_be_asked(
     client: RawClient, world: World
 ) -> None:
     client.open("file:///project/a.py", "x\n")
-    assert await items(client)
+    assert await ready_items(client)
     client.notify(
         "workspace/didChangeConfiguration",
         {"settings": {"ghostwright": {"completion": {"max_tokens": "many"}}}},
@@ -164,7 +170,7 @@ async def test_pushed_settings_apply_where_nothing_can_be_asked(
 
 async def test_another_timeout_reaches_the_running_checker(client: RawClient, world: World) -> None:
     client.open("file:///project/a.py", "x\n")
-    assert await items(client)
+    assert await ready_items(client)
     client.notify(
         "workspace/didChangeConfiguration",
         {"settings": {"ghostwright": {"verification": {"timeoutMs": 1234}}}},
@@ -172,7 +178,7 @@ async def test_another_timeout_reaches_the_running_checker(client: RawClient, wo
     [verifier] = world.verifiers
     while verifier.timeout_ms != 1234:
         await client.request("ghostwright/stats")
-    assert await items(client)
+    assert await ready_items(client)
     assert len(world.verifiers) == 1
 
 
@@ -199,7 +205,7 @@ async def test_the_editors_python_is_a_hint(connect: Connect, world: World, tmp_
     }
     await client.initialize(rootUri=tmp_path.as_uri(), capabilities=ASKABLE)
     client.open(uri_in(tmp_path), "x\n")
-    assert await items(client, uri_in(tmp_path))
+    assert await ready_items(client, uri_in(tmp_path))
     assert world.verifiers[0].key.interpreter == str(python)
 
 
@@ -213,7 +219,7 @@ async def test_each_folder_has_its_own_checker(
     )
     for folder in (*folders, tmp_path):
         client.open(uri_in(folder), "x\n")
-        assert await items(client, uri_in(folder))
+        assert await ready_items(client, uri_in(folder))
     client.open(folders[0].as_uri() + "/b.txt", "text\n", "plaintext")
     roots = {verifier.key.root: set(verifier.seen) for verifier in world.verifiers}
     assert roots == {
@@ -229,7 +235,7 @@ async def test_changed_folders_move_documents(
     await client.initialize(rootUri=tmp_path.as_uri())
     inner = tmp_path / "inner"
     client.open(uri_in(inner), "x\n")
-    assert await items(client, uri_in(inner))
+    assert await ready_items(client, uri_in(inner))
     client.notify(
         "workspace/didChangeWorkspaceFolders",
         {"event": {"added": [{"uri": inner.as_uri(), "name": "inner"}], "removed": []}},
@@ -243,7 +249,7 @@ async def test_changed_folders_move_documents(
 async def test_the_checker_sees_edits_saves_and_closes(client: RawClient, world: World) -> None:
     uri = "file:///project/a.py"
     client.open(uri, "x\n")
-    assert await items(client)
+    assert await ready_items(client)
     verifier = world.verifiers[0]
     client.change(uri, 2, {"text": "y\n"})
     client.notify("textDocument/didSave", {"textDocument": {"uri": uri}})
@@ -259,7 +265,7 @@ async def test_the_checker_sees_edits_saves_and_closes(client: RawClient, world:
 
 async def test_an_outage_is_told_once_until_it_is_over(client: RawClient, world: World) -> None:
     client.open("file:///project/a.py", "x\n")
-    assert await items(client)
+    assert await ready_items(client)
     verifier = world.verifiers[0]
     for told in (1, 2):
         verifier.verdict = Verdict(VerdictKind.UNAVAILABLE, reason="Pyright stopped")
@@ -268,7 +274,7 @@ async def test_an_outage_is_told_once_until_it_is_over(client: RawClient, world:
         assert await items(client) == []
         assert len(shown(client)) == told
         verifier.verdict = None
-        assert await items(client)
+        assert await ready_items(client)
     assert "Pyright stopped" in shown(client)[0]
 
 
@@ -278,7 +284,7 @@ async def test_a_closed_connection_leaves_nothing_behind(
     client = await connect()
     await client.initialize()
     client.open("file:///project/a.py", "x\n")
-    assert await items(client)
+    assert await ready_items(client)
     assert world.verifiers[0].seen
     client.abort()
     await world.paused.wait()  # the checker's grace has begun

@@ -65,7 +65,7 @@ async def test_clients_with_the_same_document_do_not_end_each_other(
     clients = [await connect(), await connect()]
     numbers: list[int] = []
     for client in clients:
-        await client.initialize()
+        await client.start()
         client.open(URI, "x\n")
         numbers.append(await decoding(client, world))
     assert world.engine.gate is not None
@@ -130,7 +130,7 @@ async def test_a_request_sees_the_text_of_its_own_moment(client: RawClient, worl
 async def test_a_vanished_client_takes_its_requests_with_it(connect: Connect, world: World) -> None:
     stays, leaves = await connect(), await connect()
     for client in (stays, leaves):
-        await client.initialize()
+        await client.start()
         client.open(URI, "x\n")
     await decoding(leaves, world)
     number = await decoding(stays, world)

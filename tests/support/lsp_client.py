@@ -90,6 +90,12 @@ class RawClient:
         self.notify("initialized", {})
         return result["capabilities"]
 
+    async def start(self, **params: Any) -> Message:
+        """Shake hands and wait until the model is loaded; returns the capabilities."""
+        capabilities = await self.initialize(**params)
+        await self.request("ghostwright/ready")
+        return capabilities
+
     def open(self, uri: str, text: str, language: str = "python") -> None:
         """Open a document at version 1."""
         item = {"uri": uri, "languageId": language, "version": 1, "text": text}

@@ -46,7 +46,7 @@ async def test_client_abilities_are_used(connect: Connect, world: World) -> None
         "insertTextModeSupport": {"valueSet": [1, 2]},
         "documentationFormat": ["markdown", "plaintext"],
     }
-    await client.initialize(
+    await client.start(
         capabilities={"textDocument": {"completion": {"completionItem": item_abilities}}}
     )
     client.open(URI, "x = ")

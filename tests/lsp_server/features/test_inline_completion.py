@@ -22,7 +22,7 @@ async def items(client: RawClient, line: int, character: int, kind: int = 1) -> 
 
 async def test_the_capability_is_advertised(connect: Connect) -> None:
     client = await connect()
-    capabilities = await client.initialize()
+    capabilities = await client.start()
     assert capabilities["inlineCompletionProvider"] is not None
     assert capabilities["completionProvider"]["triggerCharacters"] == ["."]
     assert capabilities["textDocumentSync"]["openClose"] is True
@@ -107,7 +107,7 @@ async def test_emoji_before_the_cursor(
 ) -> None:
     client = await connect()
     general = {"positionEncodings": ["utf-7", encoding]} if encoding else {}
-    capabilities = await client.initialize(capabilities={"general": general})
+    capabilities = await client.start(capabilities={"general": general})
     assert capabilities["positionEncoding"] == (encoding or "utf-16")
     client.open(URI, "s = '😋'")
     [item] = await items(client, 0, cursor)
