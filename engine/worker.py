@@ -298,17 +298,18 @@ class Worker:
 
     def _post(self) -> None:
         """Hand each request's events over, and retire those that ended."""
-        for running in list(self._running):
+        stepped = list(self._running)
+        for running in stepped:
             if running.ended:
                 self._retire(running)
+        self._gauge()  # first: who reads the last event finds its slots free
+        for running in stepped:
             events, running.events = running.events, []
-            self._gauge()
             running.ticket.post(events)
 
     def _retire(self, running: _Running) -> None:
         self._running.remove(running)
         self._store.release(running.cache)
-        self._gauge()
 
     def _guarded(self, affected: list[_Running], action: Callable[[], None]) -> None:
         """Run `action`; if it fails, the affected requests fail and everything else goes on."""

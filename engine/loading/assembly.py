@@ -73,12 +73,6 @@ class Assembly:
         self._write_journal()
         return True
 
-    def reset(self) -> None:
-        """Forget all parts: they do not add up to the right file."""
-        self._parts.clear()
-        self._write_journal()
-        self.path.write_bytes(b"")
-
     def _restore(self) -> None:
         """Take over what an earlier pull left, up to the first part that is not as it was."""
         recorded = self._read_journal()

@@ -14,7 +14,6 @@ import mmap
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -51,11 +50,6 @@ class GgufTensor:
     type_id: int
     offset: int
     nbytes: int
-
-    @property
-    def type_name(self) -> str:
-        """The block format's name, for example `Q4_K`."""
-        return BLOCKS[self.type_id].name
 
 
 class _Cursor:
@@ -235,10 +229,5 @@ class GgufFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -8,14 +8,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from lsp_server.commands.options import NOTHING_FOUND, JsonOnStdout, ModelName
 from lsp_server.commands.output import note, print_json
 from lsp_server.completion.outcome import Completion, Outcome, Trigger
 from lsp_server.completion.rendering import as_json, nothing_line, print_completion
 from lsp_server.documents.reading import parse_location, read_document
 from lsp_server.documents.snapshot import DocumentSnapshot
 from lsp_server.documents.workspace import find_root
-
-NOTHING_FOUND = 1
 
 
 def register(app: typer.Typer) -> None:
@@ -39,11 +38,8 @@ def complete(
     max_tokens: Annotated[
         int | None, typer.Option("--max-tokens", metavar="N", help="Most tokens of one.")
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="NAME", help="A pulled model's name, or a path to one."),
-    ] = None,
-    as_data: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    model: ModelName = None,
+    as_data: JsonOnStdout = False,
 ) -> None:
     """Print the completions at one place of a file that Pyright has passed.
 

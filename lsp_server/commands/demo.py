@@ -6,18 +6,17 @@ import asyncio
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from lsp_server.commands.options import NOTHING_FOUND, JsonOnStdout, ModelName
 from lsp_server.commands.output import print_json
 from lsp_server.completion.outcome import Completion, Trigger
 from lsp_server.completion.rendering import as_json, print_completion, printable
 from lsp_server.demo.places import Place, copy_sample, places
-
-NOTHING_FOUND = 1
 
 
 def register(app: typer.Typer) -> None:
@@ -26,11 +25,8 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="NAME", help="A pulled model's name, or a path to one."),
-    ] = None,
-    as_data: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    model: ModelName = None,
+    as_data: JsonOnStdout = False,
 ) -> None:
     """Complete a few places of a real file; show what was suggested and what was thrown out.
 

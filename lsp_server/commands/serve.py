@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from lsp_server.address import Address
+from lsp_server.commands.options import ModelName
 from lsp_server.commands.output import note
 from lsp_server.errors import SettingsError
 from lsp_server.settings_loading import Layer, read_layer
@@ -42,10 +43,7 @@ def serve(
             help="Serve any number of clients at this address; port 0 picks a free one.",
         ),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="NAME", help="A pulled model's name, or a path to one."),
-    ] = None,
+    model: ModelName = None,
     log_level: Annotated[
         LogLevel, typer.Option("--log-level", help="How much to write to stderr.")
     ] = LogLevel.INFO,

@@ -81,11 +81,6 @@ class Hole:
         return self.lines_before[-1] if self.lines_before else ""
 
     @property
-    def line_is_blank(self) -> bool:
-        """Whether the cursor's line holds nothing but blanks."""
-        return not self.left.strip() and not self.right.strip()
-
-    @property
     def in_statement(self) -> bool:
         """Whether the line continues a bracket or string opened above it or on it."""
         return bool(self.open.brackets or self.open.string)
