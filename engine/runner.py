@@ -70,10 +70,7 @@ class Runner:
     def prefill(self, cache: PromptCache, tokens: Sequence[int]) -> torch.Tensor:
         """Append tokens to a prompt; float32 logits [vocab] after the last one."""
         segment = PrefillSegment(cache, len(tokens))
-        start = len(cache)
-        hidden = self._decoder.forward(
-            torch.tensor(tokens), torch.arange(start, start + len(tokens)), [segment]
-        )
+        hidden = self._decoder.forward(torch.tensor(tokens), [segment])
         cache.tokens.extend(tokens)
         return self._logits(hidden[-1:])[0]
 
@@ -87,12 +84,8 @@ class Runner:
         Returns:
             float32 logits [len(tokens), vocab].
         """
-        positions = [
-            len(tail.prompt) + tail.length for tail in tails for _ in range(tail.candidates)
-        ]
         hidden = self._decoder.forward(
             torch.tensor(tokens),
-            torch.tensor(positions),
             [DecodeSegment(tail) for tail in tails],
         )
         for tail in tails:

@@ -10,7 +10,8 @@ attends to lie together. Rotary embedding is applied before keys are stored.
 
 Everything is stored in FP32: the few small products of a decode step are several times as
 fast in it as in BF16, whose kernels are made for large ones. A prefill, whose products are
-large, computes in BF16 where the hardware does.
+large, computes in BF16 where the hardware does. Where kernels are compiled for this chip they
+rotate, store and, in decode, attend in one call; PyTorch's operators do the same elsewhere.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from typing import Protocol
 
 import torch
 from torch.nn import functional
+
+from engine.models.rotary import Rotary
 
 _GROW = 256  # tokens; a prompt cache grows by whole steps of this
 
@@ -54,14 +57,13 @@ class Segment(Protocol):
         """How many rows."""
         ...
 
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Store k and v, and attend.
+    def attend(self, layer: int, qkv: torch.Tensor, rotary: Rotary) -> torch.Tensor:
+        """Rotate queries and keys, store keys and values, and attend.
 
         Args:
             layer: which layer's cache.
-            q: float32 [rows, heads, head_dim], rotated.
-            k: float32 [rows, kv_heads, head_dim], rotated.
-            v: float32 [rows, kv_heads, head_dim].
+            qkv: float32 [rows, (heads + 2 kv_heads) * head_dim], contiguous, not yet rotated.
+            rotary: the decoder's tables.
 
         Returns:
             float32 [rows, heads * head_dim].
@@ -125,6 +127,10 @@ class PromptCache:
         self._keys[layer][:, start:end] = k.transpose(0, 1)
         self._values[layer][:, start:end] = v.transpose(0, 1)
 
+    def layer(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Whole keys and values of a layer, [kv_heads, capacity, head_dim]."""
+        return self._keys[layer], self._values[layer]
+
     def read(self, layer: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Views of the first `tokens` keys and values, [kv_heads, tokens, head_dim]."""
         return self._keys[layer][:, :tokens], self._values[layer][:, :tokens]
@@ -150,15 +156,23 @@ class PrefillSegment:
             torch.ones(rows, total, dtype=torch.bool).tril_(self._start) if rows > 1 else None
         )
 
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(self, layer: int, qkv: torch.Tensor, rotary: Rotary) -> torch.Tensor:
         """See `Segment.attend`."""
-        self._cache.write(layer, self._start, k, v)
-        keys, values = self._cache.read(layer, self._start + self.rows)
-        dtype = self._cache.shape.prefill_dtype
+        shape, start = self._cache.shape, self._start
+        if rotary.kernels is not None:
+            heads = qkv.shape[1] // shape.head_dim - 2 * shape.kv_heads
+            q = torch.empty(heads, self.rows, shape.head_dim, dtype=shape.prefill_dtype)
+            tables, cache = (rotary.cos, rotary.sin), self._cache.layer(layer)
+            rotary.kernels.rotate(qkv, q, tables, cache, start)
+        else:
+            q, k, v = rotary.split(qkv, shape.kv_heads, start, 1)
+            self._cache.write(layer, start, k, v)
+            q = q.transpose(0, 1).to(shape.prefill_dtype)
+        keys, values = self._cache.read(layer, start + self.rows)
         out = functional.scaled_dot_product_attention(
-            q.transpose(0, 1).unsqueeze(0).to(dtype),
-            keys.unsqueeze(0).to(dtype),
-            values.unsqueeze(0).to(dtype),
+            q.unsqueeze(0),
+            keys.unsqueeze(0).to(shape.prefill_dtype),
+            values.unsqueeze(0).to(shape.prefill_dtype),
             attn_mask=self._mask,
             enable_gqa=True,
         )
@@ -218,16 +232,25 @@ class DecodeSegment:
         self._tails = tails
         self._prompt_length = len(tails.prompt)
 
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(self, layer: int, qkv: torch.Tensor, rotary: Rotary) -> torch.Tensor:
         """See `Segment.attend`."""
-        at = self._tails.length
-        keys, values = self._tails.layer(layer)
+        tails, prompt_length, at = self._tails, self._prompt_length, self._tails.length
+        keys, values = tails.layer(layer)
+        shape = tails.prompt.shape
+        if rotary.kernels is not None:
+            out = torch.empty(self.rows, qkv.shape[1] - 2 * shape.kv_heads * shape.head_dim)
+            tables, prompt = (rotary.cos, rotary.sin), tails.prompt.layer(layer)
+            rotary.kernels.decode_attention(
+                qkv, out, tables, prompt, prompt_length, (keys, values), at
+            )
+            return out
+        q, k, v = rotary.split(qkv, shape.kv_heads, prompt_length + at, 0)
         keys[:, :, at] = k
         values[:, :, at] = v
-        with _threads_for(q.numel() * (self._prompt_length + at + 1)):
+        with _threads_for(q.numel() * (prompt_length + at + 1)):
             return self._attention(
                 q,
-                self._tails.prompt.read(layer, self._prompt_length),
+                tails.prompt.read(layer, prompt_length),
                 (keys[:, :, : at + 1], values[:, :, : at + 1]),
             )
 

@@ -14,8 +14,8 @@ from engine.loading import tokenizer as tokenizers
 from engine.loading.gguf import GgufFile
 from engine.loading.json_file import read_json
 from engine.loading.tokenizer import Tokenizer
-from engine.models.decoder import rotary_frequencies
 from engine.models.names import GGUF_NAMES, HF_NAMES, WeightNames
+from engine.models.rotary import rotary_frequencies
 from engine.models.spec import DecoderSpec
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
 
@@ -10,89 +12,118 @@ from engine.errors import ModelCorrupt
 from engine.loading.checkpoint import Checkpoint
 from engine.models.decoder import DecoderWeights, Layer
 from engine.models.spec import DecoderSpec
-from engine.quantization.linear import DenseLinear, Int8Linear, Int8Weight, Linear
+from engine.quantization.formats import Format
+from engine.quantization.linear import Linear, make_linear
+from engine.quantization.weights import DenseWeight, Weight, weight_from
 
 
-def from_snapshot(spec: DecoderSpec, tensors: Mapping[str, torch.Tensor]) -> DecoderWeights:
-    """INT8 weights from a snapshot's tensors, used where they lie.
+@dataclass(frozen=True, slots=True)
+class MatrixPlace:
+    """One matrix of a decoder: the name of its place, and its shape."""
+
+    name: str
+    rows: int
+    columns: int
+
+
+def matrix_places(spec: DecoderSpec) -> Iterator[MatrixPlace]:
+    """All matrices in the order a pass uses them; a tied head is its embedding."""
+    hidden, heads = spec.hidden, spec.heads * spec.head_dim
+    yield MatrixPlace("embed", spec.vocab, hidden)
+    for i in range(spec.layers):
+        at = f"layers.{i}"
+        qkv = heads + 2 * spec.kv_heads * spec.head_dim
+        yield MatrixPlace(f"{at}.qkv", qkv, hidden)
+        yield MatrixPlace(f"{at}.attention_out", hidden, heads)
+        yield MatrixPlace(f"{at}.gate_up", 2 * spec.intermediate, hidden)
+        yield MatrixPlace(f"{at}.down", hidden, spec.intermediate)
+    if not spec.tied:
+        yield MatrixPlace("head", spec.vocab, hidden)
+
+
+def from_snapshot(
+    spec: DecoderSpec, tensors: Mapping[str, torch.Tensor], formats: Mapping[str, Format]
+) -> DecoderWeights:
+    """A snapshot's tensors, used where they lie.
+
+    Args:
+        spec: sizes and constants.
+        tensors: `{place}.{suffix}` of each matrix, and the norms.
+        formats: what each matrix is stored in, by place.
 
     Raises:
         ModelCorrupt: a tensor is missing or has the wrong shape.
     """
 
-    def get(name: str, *shape: int) -> torch.Tensor:
+    def vector(name: str, size: int) -> torch.Tensor:
         tensor = tensors.get(name)
-        if tensor is None or tuple(tensor.shape) != shape:
+        if tensor is None or tuple(tensor.shape) != (size,):
             found = "missing" if tensor is None else f"of shape {tuple(tensor.shape)}"
-            raise ModelCorrupt(f"the prepared model's tensor {name} is {found}, not {shape}")
+            raise ModelCorrupt(f"the prepared model's tensor {name} is {found}, not {(size,)}")
         return tensor
 
-    def int8(name: str, rows: int, columns: int) -> Int8Weight:
-        return Int8Weight(get(f"{name}.codes", rows, columns), get(f"{name}.scales", rows))
+    def weight(place: MatrixPlace) -> Weight:
+        format = formats.get(place.name)
+        if format is None:
+            raise ModelCorrupt(f"the prepared model does not say how {place.name} is stored")
+        own = {
+            name.removeprefix(f"{place.name}."): tensor
+            for name, tensor in tensors.items()
+            if name.startswith(f"{place.name}.")
+        }
+        return weight_from(format, own, place.rows, place.columns)
 
-    hidden, heads = spec.hidden, spec.heads * spec.head_dim
-    qkv = heads + 2 * spec.kv_heads * spec.head_dim
-
-    def layer(i: int) -> Layer:
-        at = f"layers.{i}"
-        bias = get(f"{at}.qkv.bias", qkv) if spec.qkv_bias else None
-        return Layer(
-            attention_norm=get(f"{at}.attention_norm", hidden),
-            qkv=Int8Linear(int8(f"{at}.qkv", qkv, hidden), bias),
-            attention_out=Int8Linear(int8(f"{at}.attention_out", hidden, heads)),
-            mlp_norm=get(f"{at}.mlp_norm", hidden),
-            gate_up=Int8Linear(int8(f"{at}.gate_up", 2 * spec.intermediate, hidden)),
-            down=Int8Linear(int8(f"{at}.down", hidden, spec.intermediate)),
-        )
-
-    embedding = int8("embed", spec.vocab, hidden)
-    head = embedding if spec.tied else int8("head", spec.vocab, hidden)
-    return DecoderWeights(
-        embed=embedding.rows,
-        layers=[layer(i) for i in range(spec.layers)],
-        final_norm=get("final_norm", hidden),
-        head=Int8Linear(head),
-        rotary_frequencies=get("rotary_frequencies", spec.head_dim // 2),
-        nbytes=sum(tensor.nbytes for tensor in tensors.values()),
-    )
+    return _assemble(spec, weight, vector, sum(tensor.nbytes for tensor in tensors.values()))
 
 
 def dense(checkpoint: Checkpoint) -> DecoderWeights:
-    """FP32 weights from a checkpoint: the reference that INT8 is measured against."""
+    """FP32 weights from a checkpoint: the reference that everything is measured against."""
     spec, names = checkpoint.spec, checkpoint.names
-
-    def linear(sources: tuple[str, ...], *, bias: bool = False) -> Linear:
-        weight = torch.cat([checkpoint.read(name) for name in sources])
-        if not bias:
-            return DenseLinear(weight)
-        return DenseLinear(weight, torch.cat([checkpoint.read(n) for n in names.biases(sources)]))
-
-    def layer(i: int) -> Layer:
-        return Layer(
-            attention_norm=checkpoint.read(names.attention_norm.format(i)),
-            qkv=linear(tuple(n.format(i) for n in names.qkv), bias=spec.qkv_bias),
-            attention_out=linear((names.attention_out.format(i),)),
-            mlp_norm=checkpoint.read(names.mlp_norm.format(i)),
-            gate_up=linear(tuple(n.format(i) for n in names.gate_up)),
-            down=linear((names.down.format(i),)),
-        )
-
-    layers = [layer(i) for i in range(spec.layers)]
-    table = checkpoint.read(names.embedding)
-    head = DenseLinear(table) if spec.tied else linear((names.head,))
-    look_up: Callable[[torch.Tensor], torch.Tensor] = table.__getitem__
-    linears = [m for at in layers for m in (at.qkv, at.attention_out, at.gate_up, at.down)]
-    norms = (2 * spec.layers + 1) * spec.hidden * 4
     rotary = checkpoint.rotary_frequencies()
+
+    def weight(place: MatrixPlace) -> Weight:
+        return DenseWeight(torch.cat([checkpoint.read(n) for n in names.sources(place.name)]))
+
+    def vector(name: str, size: int) -> torch.Tensor:
+        if name == "rotary_frequencies":
+            return rotary
+        if name.endswith(".bias"):
+            biases = names.biases(names.sources(name.removesuffix(".bias")))
+            return torch.cat([checkpoint.read(bias) for bias in biases])
+        return checkpoint.read(names.vector(name))
+
+    items = sum(math.prod(shape) for _, shape in names.shapes(spec)) + len(rotary)
+    return _assemble(spec, weight, vector, items * torch.float32.itemsize)
+
+
+def _assemble(
+    spec: DecoderSpec,
+    weight: Callable[[MatrixPlace], Weight],
+    vector: Callable[[str, int], torch.Tensor],
+    nbytes: int,
+) -> DecoderWeights:
+    weights = {place.name: weight(place) for place in matrix_places(spec)}
+
+    def linear(name: str) -> Linear:
+        biased = name.endswith(".qkv") and spec.qkv_bias
+        bias = vector(f"{name}.bias", weights[name].rows) if biased else None
+        return make_linear(weights[name], bias)
+
     return DecoderWeights(
-        embed=look_up,
-        layers=layers,
-        final_norm=checkpoint.read(names.final_norm),
-        head=head,
-        rotary_frequencies=rotary,
-        nbytes=sum(m.nbytes for m in linears)
-        + norms
-        + table.nbytes
-        + (0 if spec.tied else head.nbytes)
-        + rotary.nbytes,
+        embed=weights["embed"].take,
+        layers=[
+            Layer(
+                attention_norm=vector(f"layers.{i}.attention_norm", spec.hidden),
+                qkv=linear(f"layers.{i}.qkv"),
+                attention_out=linear(f"layers.{i}.attention_out"),
+                mlp_norm=vector(f"layers.{i}.mlp_norm", spec.hidden),
+                gate_up=linear(f"layers.{i}.gate_up"),
+                down=linear(f"layers.{i}.down"),
+            )
+            for i in range(spec.layers)
+        ],
+        final_norm=vector("final_norm", spec.hidden),
+        head=linear("embed" if spec.tied else "head"),
+        rotary_frequencies=vector("rotary_frequencies", spec.head_dim // 2),
+        nbytes=nbytes,
     )

@@ -8,16 +8,19 @@ layers is FP32.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch.nn import functional
 
+from engine.kernels import native
+from engine.kernels.native import RmsNorm
 from engine.kv.cache import Segment
+from engine.models.rotary import Rotary
 from engine.models.spec import DecoderSpec
-from engine.quantization.linear import Linear
+from engine.quantization.linear import Linear, NativeLinear, layer_input
+
+Observer = Callable[[str, torch.Tensor, torch.Tensor], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,68 +68,101 @@ class Decoder:
     def __init__(self, spec: DecoderSpec, weights: DecoderWeights, *, positions: int) -> None:
         self.spec = spec
         self.weights = weights
-        angles = torch.outer(torch.arange(positions).float(), weights.rotary_frequencies)
-        self._cos = angles.cos().unsqueeze(1)  # [positions, 1, head_dim / 2]
-        self._sin = angles.sin().unsqueeze(1)
+        self._layers = list(weights.layers)
+        self._head = weights.head
+        self._kernels = native.load()
+        self._rotary = Rotary.of(weights.rotary_frequencies, positions, self._kernels)
 
     def forward(
-        self, tokens: torch.Tensor, positions: torch.Tensor, segments: Sequence[Segment]
+        self,
+        tokens: torch.Tensor,
+        segments: Sequence[Segment],
+        observer: Observer | None = None,
     ) -> torch.Tensor:
         """Run the blocks.
 
         Args:
             tokens: int64 [rows], the rows of all segments one after another.
-            positions: int64 [rows], each row's place in its sequence.
             segments: which rows attend to which cache; their rows add up to `rows`.
+            observer: told of every linear layer of the blocks: its name, such as
+                `layers.3.gate_up`, its input [rows, in] after norm or SwiGLU, and its output
+                [rows, out] without the residual sum. An observed pass fuses nothing.
 
         Returns:
-            float32 [rows, hidden], after the final norm.
+            float32 [rows, hidden], before the final norm.
         """
-        spec = self.spec
-        cos, sin = self._cos[positions], self._sin[positions]
-        bounds = [0]
-        for segment in segments:
-            bounds.append(bounds[-1] + segment.rows)
         x = self.weights.embed(tokens)
-        for number, layer in enumerate(self.weights.layers):
-            h = functional.rms_norm(x, (spec.hidden,), layer.attention_norm, spec.norm_eps)
-            h = layer.qkv(h).view(len(tokens), -1, spec.head_dim)
-            split = spec.heads + spec.kv_heads
-            rotated = rotate(h[:, :split], cos, sin)
-            q, k, v = rotated[:, : spec.heads], rotated[:, spec.heads :], h[:, split:]
-            attended = [
-                segment.attend(number, q[a:b], k[a:b], v[a:b])
-                for segment, a, b in zip(segments, bounds, bounds[1:], strict=False)
+        for number, layer in enumerate(self._layers):
+            at = f"layers.{number}"
+            norm = RmsNorm(layer.attention_norm, self.spec.norm_eps)
+            qkv = _apply(layer.qkv, x, f"{at}.qkv", observer, norm=norm)
+            attended = self._attend(number, qkv, segments)
+            x = _apply(layer.attention_out, attended, f"{at}.attention_out", observer, add_to=x)
+            norm = RmsNorm(layer.mlp_norm, self.spec.norm_eps)
+            up, down = layer.gate_up, layer.down
+            if observer is None and isinstance(up, NativeLinear) and isinstance(down, NativeLinear):
+                up.kernels.mlp(up.matrix, down.matrix, x, x, norm)
+                continue
+            hidden = _apply(up, x, f"{at}.gate_up", observer, norm=norm)
+            x = _apply(down, hidden, f"{at}.down", observer, swiglu=True, add_to=x)
+        return x
+
+    def _attend(self, layer: int, qkv: torch.Tensor, segments: Sequence[Segment]) -> torch.Tensor:
+        if len(segments) == 1:
+            return segments[0].attend(layer, qkv, self._rotary)
+        pieces = qkv.split([segment.rows for segment in segments])
+        return torch.cat(
+            [
+                segment.attend(layer, piece, self._rotary)
+                for segment, piece in zip(segments, pieces, strict=True)
             ]
-            joined = attended[0] if len(attended) == 1 else torch.cat(attended)
-            x = x + layer.attention_out(joined)
-            h = functional.rms_norm(x, (spec.hidden,), layer.mlp_norm, spec.norm_eps)
-            gate, up = layer.gate_up(h).chunk(2, dim=1)
-            x = x + layer.down(functional.silu(gate).mul_(up))
-        return functional.rms_norm(x, (spec.hidden,), self.weights.final_norm, spec.norm_eps)
+        )
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """float32 [rows, hidden] -> float32 [rows, vocab]."""
-        return self.weights.head(hidden)
+    def logits(self, hidden: torch.Tensor, observer: Observer | None = None) -> torch.Tensor:
+        """float32 [rows, hidden], before the final norm -> float32 [rows, vocab]."""
+        norm = RmsNorm(self.weights.final_norm, self.spec.norm_eps)
+        return _apply(self._head, hidden, "head", observer, norm=norm)
+
+    def replace(self, name: str, linear: Linear) -> None:
+        """Put another linear layer in the place called `name`, between two passes.
+
+        Raises:
+            KeyError: there is no such place.
+        """
+        if name == "head":
+            self._head = linear
+            return
+        number, field = self._place(name)
+        self._layers[number] = replace(self._layers[number], **{field: linear})
+
+    def linear(self, name: str) -> Linear:
+        """The linear layer in the place called `name`. Raises KeyError where there is none."""
+        if name == "head":
+            return self._head
+        number, field = self._place(name)
+        return getattr(self._layers[number], field)
+
+    def _place(self, name: str) -> tuple[int, str]:
+        for number in range(len(self._layers)):
+            for field in ("qkv", "attention_out", "gate_up", "down"):
+                if name == f"layers.{number}.{field}":
+                    return number, field
+        raise KeyError(name)
 
 
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary embedding in the half-split layout: x [rows, heads, d], cos and sin [rows, 1, d/2]."""
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-
-
-def rotary_frequencies(spec: DecoderSpec) -> torch.Tensor:
-    """float32 [head_dim / 2]: radians per position of each pair of dimensions."""
-    exponents = torch.arange(0, spec.head_dim, 2).float() / spec.head_dim
-    base = 1.0 / (spec.rope_theta**exponents)
-    scaling = spec.rope_scaling
-    if scaling is None:
-        return base
-    if scaling.kind == "linear":
-        return base / scaling.factor
-    # llama3: long wavelengths are stretched, short ones kept, those between blended.
-    turns = scaling.original_context * base / (2 * math.pi)  # within the trained context
-    spread = scaling.high_freq_factor - scaling.low_freq_factor
-    keep = ((turns - scaling.low_freq_factor) / spread).clamp(0, 1)
-    return base / scaling.factor * (1 - keep) + base * keep
+def _apply(
+    linear: Linear,
+    x: torch.Tensor,
+    name: str,
+    observer: Observer | None,
+    *,
+    norm: RmsNorm | None = None,
+    swiglu: bool = False,
+    add_to: torch.Tensor | None = None,
+) -> torch.Tensor:
+    if observer is None:
+        return linear(x, norm=norm, swiglu=swiglu, add_to=add_to)
+    x = layer_input(x, norm=norm, swiglu=swiglu)
+    y = linear(x)
+    observer(name, x, y)
+    return y if add_to is None else add_to.add_(y)

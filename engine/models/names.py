@@ -30,6 +30,27 @@ class WeightNames:
         """The names of the biases that belong to these weights."""
         return tuple(name.removesuffix(".weight") + ".bias" for name in weights)
 
+    def sources(self, place: str) -> tuple[str, ...]:
+        """The tensors stacked into the decoder's matrix of this name, such as `layers.3.qkv`."""
+        if place in ("embed", "head"):
+            return (self.embedding if place == "embed" else self.head,)
+        _, layer, field = place.split(".")
+        names = {
+            "qkv": self.qkv,
+            "attention_out": (self.attention_out,),
+            "gate_up": self.gate_up,
+            "down": (self.down,),
+        }[field]
+        return tuple(name.format(layer) for name in names)
+
+    def vector(self, place: str) -> str:
+        """The tensor of a norm, such as `layers.3.mlp_norm` or `final_norm`."""
+        if place == "final_norm":
+            return self.final_norm
+        _, layer, field = place.split(".")
+        names = {"attention_norm": self.attention_norm, "mlp_norm": self.mlp_norm}
+        return names[field].format(layer)
+
     def shapes(self, spec: DecoderSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Every tensor a model of this spec needs, and the shape it must have."""
         hidden, heads = spec.hidden, spec.heads * spec.head_dim

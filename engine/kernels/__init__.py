@@ -1,0 +1,1 @@
+"""What beats PyTorch's own operators: our compiled kernels, and how they are built and found."""
