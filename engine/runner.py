@@ -17,6 +17,7 @@ from engine.loading.snapshot import Snapshot
 from engine.loading.tokenizer import StreamDecoder
 from engine.models import assembly
 from engine.models.decoder import Decoder
+from engine.models.head import Best
 from engine.quantization.linear import hardware_dtype
 
 _CHARS_PER_TOKEN = 12  # no source code has longer tokens on average: bounds what is encoded
@@ -67,14 +68,14 @@ class Runner:
         """A fresh decoder from tokens to text."""
         return StreamDecoder(self._tokenizer)
 
-    def prefill(self, cache: PromptCache, tokens: Sequence[int]) -> torch.Tensor:
-        """Append tokens to a prompt; float32 logits [vocab] after the last one."""
+    def prefill(self, cache: PromptCache, tokens: Sequence[int]) -> Best:
+        """Append tokens to a prompt; the best tokens after the last one, one row."""
         segment = PrefillSegment(cache, len(tokens))
         hidden = self._decoder.forward(torch.tensor(tokens), [segment])
         cache.tokens.extend(tokens)
-        return self._logits(hidden[-1:])[0]
+        return self._decoder.best(hidden[-1:], self._banned)
 
-    def decode(self, tokens: Sequence[int], tails: Sequence[TailCache]) -> torch.Tensor:
+    def decode(self, tokens: Sequence[int], tails: Sequence[TailCache]) -> Best:
         """One step of all candidates of some requests.
 
         Args:
@@ -82,17 +83,11 @@ class Runner:
             tails: the requests' caches, in that order.
 
         Returns:
-            float32 logits [len(tokens), vocab].
+            The best next tokens, a row for each of `tokens`.
         """
         hidden = self._decoder.forward(
-            torch.tensor(tokens),
-            [DecodeSegment(tail) for tail in tails],
+            torch.tensor(tokens), [DecodeSegment(tail) for tail in tails]
         )
         for tail in tails:
             tail.length += 1
-        return self._logits(hidden)
-
-    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        logits = self._decoder.logits(hidden)
-        logits[:, self._banned] = float("-inf")
-        return logits
+        return self._decoder.best(hidden, self._banned)

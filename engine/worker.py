@@ -11,7 +11,7 @@ import logging
 import queue
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -35,6 +35,7 @@ from engine.loading import snapshot
 from engine.loading.store import resolve_model
 from engine.loading.tokenizer import StreamDecoder
 from engine.mailbox import Control, Event, Finished, Inbox, Ticket
+from engine.models.head import Best
 from engine.runner import Runner
 
 PREFILL_CHUNK = 256  # tokens
@@ -208,7 +209,7 @@ class Worker:
     def _prefill(self, running: _Running) -> None:
         done = len(running.cache)
         chunk = running.prompt[done : done + PREFILL_CHUNK]
-        logits = self._runner.prefill(running.cache, chunk)
+        best = self._runner.prefill(running.cache, chunk)
         self._count(prefill_tokens=len(chunk))
         if len(running.cache) < len(running.prompt):
             return
@@ -228,30 +229,30 @@ class Worker:
             )
             for index, params in enumerate(request.sampling)
         ]
-        self._advance(running, logits.expand(len(running.candidates), -1))
+        self._advance(running, best, [0] * len(running.candidates))
 
     def _decode(self, decoding: list[_Running]) -> None:
         """One token of every candidate of these requests."""
         tokens = [c.last_token for running in decoding for c in running.candidates]
         tails = [running.tails for running in decoding if running.tails is not None]
-        logits = self._runner.decode(tokens, tails)
+        best = self._runner.decode(tokens, tails)
         self._count(decode_steps=1)
         at = 0
         for running in decoding:
             running.ticket.decode_steps += 1
             rows = len(running.candidates)
-            self._advance(running, logits[at : at + rows])
+            self._advance(running, best, range(at, at + rows))
             at += rows
 
-    def _advance(self, running: _Running, logits: torch.Tensor) -> None:
-        """Pick a token for each candidate from its row of logits, and see who is done."""
+    def _advance(self, running: _Running, best: Best, rows: Sequence[int]) -> None:
+        """Pick a token for each candidate from its row, and see who is done."""
         going: list[int] = []
         chunks: list[Chunk] = []
-        for row, candidate in enumerate(running.candidates):
-            chunk = self._pick(running, candidate, logits[row])
+        for number, candidate in enumerate(running.candidates):
+            chunk = self._pick(running, candidate, best, rows[number])
             chunks.append(chunk)
             if chunk.finish is None:
-                going.append(row)
+                going.append(number)
         if running.ticket.decode_steps == 0:  # who leaves early still learns what it cost
             chunks[0] = replace(chunks[0], usage=self._usage(running))
         if not going:
@@ -262,10 +263,10 @@ class Worker:
         elif len(going) < len(running.candidates):
             assert running.tails is not None
             running.tails.keep(going)
-            running.candidates = [running.candidates[row] for row in going]
+            running.candidates = [running.candidates[number] for number in going]
 
-    def _pick(self, running: _Running, candidate: _Candidate, logits: torch.Tensor) -> Chunk:
-        token, logprob = candidate.sampler.pick(logits)
+    def _pick(self, running: _Running, candidate: _Candidate, best: Best, row: int) -> Chunk:
+        token, logprob = candidate.sampler.pick(*best.row(row))
         candidate.last_token = token
         candidate.decoded += 1
         running.generated += 1

@@ -13,6 +13,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -86,6 +87,11 @@ def build(target: Path = LIBRARY) -> Path:
         finally:
             staged.unlink(missing_ok=True)
     return target
+
+
+def platform_tag() -> str:
+    """The wheel tag of a library built here."""
+    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
 
 
 def _run(command: list[str]) -> None:

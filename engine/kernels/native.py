@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,9 +22,10 @@ from engine.quantization.weights import Int4Weight, Int8Weight
 
 VARIABLE = "GHOSTWRIGHT_KERNELS"
 NAMES = ("amx", "avx512", "avxvnni", "avx2")
+STEP_ROWS = 23  # most rows of a step: for more, AMX has another way to multiply
 HEAD_SIZES = (16, 32, 64, 128)  # that attention is compiled for
 
-_ABI = 1  # of api.cpp
+_ABI = 3  # of api.cpp
 _INT8, _INT4, _INT4_ZERO = 0, 1, 2
 
 _pointer, _long, _int, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
@@ -50,6 +52,41 @@ class _Decode(ctypes.Structure):
         ("tail_keys", _pointer), ("tail_values", _pointer),
         ("n", _long), ("heads", _long), ("kv_heads", _long), ("size", _long),
         ("prompt_stride", _long), ("prompt", _long), ("tail_stride", _long), ("tail", _long),
+    )  # fmt: skip
+
+
+class _Block(ctypes.Structure):
+    _fields_ = (
+        ("attention_norm", _pointer), ("mlp_norm", _pointer),
+        ("qkv", _pointer), ("out", _pointer), ("gate_up", _pointer), ("down", _pointer),
+    )  # fmt: skip
+
+
+class _Request(ctypes.Structure):
+    _fields_ = (
+        ("keys", _pointer), ("values", _pointer),
+        ("tail_keys", _pointer), ("tail_values", _pointer),
+        ("n", _long), ("prompt_stride", _long), ("prompt", _long),
+        ("tail_stride", _long), ("tail", _long),
+    )  # fmt: skip
+
+
+class _Step(ctypes.Structure):
+    _fields_ = (
+        ("blocks", _pointer), ("first", _long), ("last", _long),
+        ("requests", _pointer), ("count", _long),
+        ("x", _pointer), ("rows", _long),
+        ("heads", _long), ("kv_heads", _long), ("size", _long),
+        ("cos", _pointer), ("sin", _pointer), ("eps", _float),
+    )  # fmt: skip
+
+
+class _Top(ctypes.Structure):
+    _fields_ = (
+        ("logits", _pointer), ("rows", _long), ("vocab", _long), ("k", _long),
+        ("banned", _pointer), ("banned_count", _long),
+        ("exact", _pointer), ("input", _Input),
+        ("ids", _pointer), ("values", _pointer), ("log_total", _pointer),
     )  # fmt: skip
 
 
@@ -87,6 +124,62 @@ class NativeMatrix:
             format,
         )
         self.pointer = ctypes.addressof(self._struct)
+
+
+@dataclass(frozen=True, slots=True)
+class NativeBlock:
+    """A decoder block whose matrices are all quantized: the norms are float32 [hidden]."""
+
+    attention_norm: torch.Tensor
+    mlp_norm: torch.Tensor
+    qkv: NativeMatrix
+    attention_out: NativeMatrix
+    gate_up: NativeMatrix
+    down: NativeMatrix
+
+
+class NativeBlocks:
+    """Consecutive blocks as the library sees them; keeps them alive."""
+
+    def __init__(self, blocks: Sequence[NativeBlock]) -> None:
+        self._blocks = blocks
+        rows = [
+            _Block(
+                b.attention_norm.data_ptr(), b.mlp_norm.data_ptr(), b.qkv.pointer,
+                b.attention_out.pointer, b.gate_up.pointer, b.down.pointer,
+            )
+            for b in blocks
+        ]  # fmt: skip
+        self._array = (_Block * len(rows))(*rows)
+        self.pointer = ctypes.addressof(self._array)
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+
+def pointer_table(tensors: Sequence[torch.Tensor]) -> ctypes.Array[Any]:
+    """The addresses of tensors, as the library reads them; the tensors must outlive it."""
+    return (_pointer * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRequest:
+    """A request's part of a decode step: one new token of each of its n candidates.
+
+    Attributes:
+        prompt: `pointer_table` of the keys and of the values of every block, each
+            [kv_heads, prompt_capacity, size].
+        prompt_capacity: tokens they have room for.
+        prompt_length: tokens in them.
+        tails: keys and values, [blocks, n, kv_heads, capacity, size].
+        tail_length: tokens in them before this one, which is stored behind.
+    """
+
+    prompt: tuple[ctypes.Array[Any], ctypes.Array[Any]]
+    prompt_capacity: int
+    prompt_length: int
+    tails: tuple[torch.Tensor, torch.Tensor]
+    tail_length: int
 
 
 class Kernels:
@@ -136,6 +229,75 @@ class Kernels:
             self._handle, gate_up.pointer, down.pointer, ctypes.addressof(given), x.shape[0],
             y.data_ptr(), y.stride(0), torch.get_num_threads(),
         )  # fmt: skip
+
+    def step(
+        self,
+        blocks: NativeBlocks,
+        x: torch.Tensor,
+        requests: Sequence[DecodeRequest],
+        rotary: tuple[torch.Tensor, torch.Tensor],
+        heads: int,
+        eps: float,
+    ) -> None:
+        """Take x [rows, hidden] through all blocks in place, as one decode step.
+
+        Args:
+            blocks: which ones.
+            x: the embedded tokens, request by request, and within one by candidate.
+            requests: their caches.
+            rotary: cosine and sine, [positions, size / 2].
+            heads: of queries.
+            eps: of the norms.
+        """
+        rows = [
+            _Request(
+                ctypes.addressof(r.prompt[0]), ctypes.addressof(r.prompt[1]),
+                r.tails[0].data_ptr(), r.tails[1].data_ptr(), r.tails[0].shape[1],
+                r.prompt_capacity, r.prompt_length, r.tails[0].shape[3], r.tail_length,
+            )
+            for r in requests
+        ]  # fmt: skip
+        array = (_Request * len(rows))(*rows)
+        _, _, kv_heads, _, size = requests[0].tails[0].shape
+        given = _Step(
+            blocks.pointer, 0, len(blocks), ctypes.addressof(array), len(rows),
+            x.data_ptr(), x.shape[0], heads, kv_heads, size,
+            rotary[0].data_ptr(), rotary[1].data_ptr(), eps,
+        )  # fmt: skip
+        self._library.gw_step(self._handle, ctypes.addressof(given), torch.get_num_threads())
+
+    def top(
+        self,
+        logits: torch.Tensor,
+        k: int,
+        banned: torch.Tensor,
+        sketched: tuple[NativeMatrix, torch.Tensor, RmsNorm] | None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The best tokens of each row.
+
+        Args:
+            logits: [rows, vocab]; changed: banned ones are -inf, sketched ones exact at the top.
+            k: how many, at most the vocabulary.
+            banned: int64 [n], tokens never to be picked.
+            sketched: where the logits are a sketch of an INT8 head: the head, the hidden
+                states [rows, hidden] it multiplies, and the norm before it.
+
+        Returns:
+            int64 [rows, k] tokens, best first; their logits [rows, k]; and log(sum(exp))
+            of all logits [rows].
+        """
+        rows, vocab = logits.shape
+        ids = torch.empty(rows, k, dtype=torch.int64)
+        values, total = torch.empty(rows, k), torch.empty(rows)
+        exact, given = None, _Input()
+        if sketched is not None:
+            exact, given = sketched[0].pointer, _input(sketched[1], sketched[2], False)
+        top = _Top(
+            logits.data_ptr(), rows, vocab, k, banned.data_ptr(), len(banned), exact, given,
+            ids.data_ptr(), values.data_ptr(), total.data_ptr(),
+        )  # fmt: skip
+        self._library.gw_top(self._handle, ctypes.addressof(top), torch.get_num_threads())
+        return ids, values, total
 
     def decode_attention(
         self,
@@ -240,6 +402,8 @@ def _open() -> Any:
         ("gw_linear", (_pointer, _pointer, _pointer, _long, _pointer, _long, _int, _int)),
         ("gw_mlp", (_pointer, _pointer, _pointer, _pointer, _long, _pointer, _long, _int)),
         ("gw_decode", (_pointer, _pointer, _int)),
+        ("gw_step", (_pointer, _pointer, _int)),
+        ("gw_top", (_pointer, _pointer, _int)),
         ("gw_rotate", (_pointer, _pointer, _int)),
     ):
         getattr(library, function).argtypes = arguments

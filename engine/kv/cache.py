@@ -16,14 +16,16 @@ rotate, store and, in decode, attend in one call; PyTorch's operators do the sam
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch.nn import functional
 
+from engine.kernels.native import DecodeRequest, pointer_table
 from engine.models.rotary import Rotary
 
 _GROW = 256  # tokens; a prompt cache grows by whole steps of this
@@ -84,6 +86,7 @@ class PromptCache:
         self._capacity = 0
         self._keys: list[torch.Tensor] = []
         self._values: list[torch.Tensor] = []
+        self._pointers = pointer_table(()), pointer_table(())
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -105,7 +108,18 @@ class PromptCache:
             store[:] = [torch.empty(size) for _ in range(self.shape.layers)]
             for fresh, stale in zip(store, old, strict=False):
                 fresh[:, :used] = stale[:, :used]
+        self._pointers = pointer_table(self._keys), pointer_table(self._values)
         self._capacity = capacity
+
+    @property
+    def pointers(self) -> tuple[ctypes.Array[Any], ctypes.Array[Any]]:
+        """Where keys and values of every layer lie, for the compiled kernels."""
+        return self._pointers
+
+    @property
+    def capacity(self) -> int:
+        """Tokens there is room for."""
+        return self._capacity
 
     def truncate(self, tokens: int) -> None:
         """Forget everything after the first `tokens` tokens."""
@@ -215,6 +229,10 @@ class TailCache:
         self._keys = self._keys.index_select(1, index)
         self._values = self._values.index_select(1, index)
 
+    def whole(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of all layers, [layers, candidates, kv_heads, capacity, head_dim]."""
+        return self._keys, self._values
+
     def layer(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Whole tails of a layer, [candidates, kv_heads, capacity, head_dim]."""
         return self._keys[layer], self._values[layer]
@@ -231,6 +249,17 @@ class DecodeSegment:
         self.rows = tails.candidates
         self._tails = tails
         self._prompt_length = len(tails.prompt)
+
+    def request(self) -> DecodeRequest:
+        """This segment's part of a decode step that the compiled kernels take whole."""
+        prompt = self._tails.prompt
+        return DecodeRequest(
+            prompt.pointers,
+            prompt.capacity,
+            self._prompt_length,
+            self._tails.whole(),
+            self._tails.length,
+        )
 
     def attend(self, layer: int, qkv: torch.Tensor, rotary: Rotary) -> torch.Tensor:
         """See `Segment.attend`."""

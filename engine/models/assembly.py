@@ -14,7 +14,8 @@ from engine.models.decoder import DecoderWeights, Layer
 from engine.models.spec import DecoderSpec
 from engine.quantization.formats import Format
 from engine.quantization.linear import Linear, make_linear
-from engine.quantization.weights import DenseWeight, Weight, weight_from
+from engine.quantization.sketch import DIRECTIONS, Sketch
+from engine.quantization.weights import DenseWeight, Int4Weight, Int8Weight, Weight, weight_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +67,30 @@ def from_snapshot(
         format = formats.get(place.name)
         if format is None:
             raise ModelCorrupt(f"the prepared model does not say how {place.name} is stored")
-        own = {
-            name.removeprefix(f"{place.name}."): tensor
-            for name, tensor in tensors.items()
-            if name.startswith(f"{place.name}.")
-        }
-        return weight_from(format, own, place.rows, place.columns)
+        return weight_from(format, _own(tensors, place.name), place.rows, place.columns)
 
-    return _assemble(spec, weight, vector, sum(tensor.nbytes for tensor in tensors.values()))
+    nbytes = sum(tensor.nbytes for tensor in tensors.values())
+    return _assemble(spec, weight, vector, nbytes, _sketch(spec, tensors))
+
+
+def _sketch(spec: DecoderSpec, tensors: Mapping[str, torch.Tensor]) -> Sketch | None:
+    """The sketch of the head, where the snapshot has one."""
+    projection, table = _own(tensors, "sketch.projection"), _own(tensors, "sketch.table")
+    if not table:
+        return None
+    into = weight_from(Format.INT8_DYNAMIC, projection, DIRECTIONS, spec.hidden)
+    out = weight_from(Format.INT4, table, spec.vocab, DIRECTIONS)
+    assert isinstance(into, Int8Weight)
+    assert isinstance(out, Int4Weight)
+    return Sketch(into, out)
+
+
+def _own(tensors: Mapping[str, torch.Tensor], place: str) -> dict[str, torch.Tensor]:
+    return {
+        name.removeprefix(f"{place}."): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(f"{place}.")
+    }
 
 
 def dense(checkpoint: Checkpoint) -> DecoderWeights:
@@ -101,6 +118,7 @@ def _assemble(
     weight: Callable[[MatrixPlace], Weight],
     vector: Callable[[str, int], torch.Tensor],
     nbytes: int,
+    sketch: Sketch | None = None,
 ) -> DecoderWeights:
     weights = {place.name: weight(place) for place in matrix_places(spec)}
 
@@ -124,6 +142,7 @@ def _assemble(
         ],
         final_norm=vector("final_norm", spec.hidden),
         head=linear("embed" if spec.tied else "head"),
+        sketch=sketch,
         rotary_frequencies=vector("rotary_frequencies", spec.head_dim // 2),
         nbytes=nbytes,
     )

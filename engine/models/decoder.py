@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from engine.kernels import native
-from engine.kernels.native import RmsNorm
-from engine.kv.cache import Segment
+from engine.kernels.native import STEP_ROWS, NativeBlock, NativeBlocks, RmsNorm
+from engine.kv.cache import DecodeSegment, Segment
+from engine.models.head import Best, Head
 from engine.models.rotary import Rotary
 from engine.models.spec import DecoderSpec
 from engine.quantization.linear import Linear, NativeLinear, layer_input
+from engine.quantization.sketch import Sketch
 
 Observer = Callable[[str, torch.Tensor, torch.Tensor], None]
 
@@ -44,6 +46,7 @@ class DecoderWeights:
         layers: the blocks in order.
         final_norm: float32 [hidden].
         head: hidden -> vocabulary.
+        sketch: of the head, or None.
         rotary_frequencies: float32 [head_dim / 2], radians per position.
         nbytes: bytes of it all, shared memory counted once.
     """
@@ -52,6 +55,7 @@ class DecoderWeights:
     layers: Sequence[Layer]
     final_norm: torch.Tensor
     head: Linear
+    sketch: Sketch | None
     rotary_frequencies: torch.Tensor
     nbytes: int
 
@@ -69,9 +73,11 @@ class Decoder:
         self.spec = spec
         self.weights = weights
         self._layers = list(weights.layers)
-        self._head = weights.head
+        self._norm = RmsNorm(weights.final_norm, spec.norm_eps)
         self._kernels = native.load()
         self._rotary = Rotary.of(weights.rotary_frequencies, positions, self._kernels)
+        self._blocks = self._native_blocks()
+        self._head = self._make_head(weights.head)
 
     def forward(
         self,
@@ -92,6 +98,8 @@ class Decoder:
             float32 [rows, hidden], before the final norm.
         """
         x = self.weights.embed(tokens)
+        if observer is None and self._whole_step(x, segments):
+            return x
         for number, layer in enumerate(self._layers):
             at = f"layers.{number}"
             norm = RmsNorm(layer.attention_norm, self.spec.norm_eps)
@@ -107,6 +115,37 @@ class Decoder:
             x = _apply(down, hidden, f"{at}.down", observer, swiglu=True, add_to=x)
         return x
 
+    def _whole_step(self, x: torch.Tensor, segments: Sequence[Segment]) -> bool:
+        """Take x through all blocks in one call, if that can be done."""
+        requests = [each.request() for each in segments if isinstance(each, DecodeSegment)]
+        whole = len(requests) == len(segments)
+        if (
+            self._blocks is None
+            or not whole
+            or x.shape[0] > STEP_ROWS
+            or self._rotary.kernels is None
+        ):
+            return False
+        tables = self._rotary.cos, self._rotary.sin
+        self._rotary.kernels.step(
+            self._blocks, x, requests, tables, self.spec.heads, self.spec.norm_eps
+        )
+        return True
+
+    def _native_blocks(self) -> NativeBlocks | None:
+        """All blocks for the compiled kernels, if all their matrices are theirs."""
+        blocks: list[NativeBlock] = []
+        for layer in self._layers:
+            matrices = [
+                each.matrix
+                for each in (layer.qkv, layer.attention_out, layer.gate_up, layer.down)
+                if isinstance(each, NativeLinear)
+            ]
+            if len(matrices) < 4:
+                return None
+            blocks.append(NativeBlock(layer.attention_norm, layer.mlp_norm, *matrices))
+        return NativeBlocks(blocks)
+
     def _attend(self, layer: int, qkv: torch.Tensor, segments: Sequence[Segment]) -> torch.Tensor:
         if len(segments) == 1:
             return segments[0].attend(layer, qkv, self._rotary)
@@ -120,8 +159,11 @@ class Decoder:
 
     def logits(self, hidden: torch.Tensor, observer: Observer | None = None) -> torch.Tensor:
         """float32 [rows, hidden], before the final norm -> float32 [rows, vocab]."""
-        norm = RmsNorm(self.weights.final_norm, self.spec.norm_eps)
-        return _apply(self._head, hidden, "head", observer, norm=norm)
+        return _apply(self._head.linear, hidden, "head", observer, norm=self._norm)
+
+    def best(self, hidden: torch.Tensor, banned: torch.Tensor) -> Best:
+        """The best tokens of float32 [rows, hidden], before the final norm; see `Head.best`."""
+        return self._head.best(hidden, banned)
 
     def replace(self, name: str, linear: Linear) -> None:
         """Put another linear layer in the place called `name`, between two passes.
@@ -130,17 +172,21 @@ class Decoder:
             KeyError: there is no such place.
         """
         if name == "head":
-            self._head = linear
+            self._head = self._make_head(linear)
             return
         number, field = self._place(name)
         self._layers[number] = replace(self._layers[number], **{field: linear})
+        self._blocks = self._native_blocks()
 
     def linear(self, name: str) -> Linear:
         """The linear layer in the place called `name`. Raises KeyError where there is none."""
         if name == "head":
-            return self._head
+            return self._head.linear
         number, field = self._place(name)
         return getattr(self._layers[number], field)
+
+    def _make_head(self, linear: Linear) -> Head:
+        return Head(linear, self._norm, self.weights.sketch, self._kernels)
 
     def _place(self, name: str) -> tuple[int, str]:
         for number in range(len(self._layers)):

@@ -1,8 +1,8 @@
 // Kernels for AMX: many rows in tile registers, a few as on AVX-512.
 #include "team.h"
-#include "attention.h"
-#include "integer.h"
+#include "step.h"
 #include "tiles.h"
+#include "top.h"
 
 namespace gw {
 namespace {
@@ -23,7 +23,7 @@ void mlp(const Matrix& gate_up, const Matrix& down, const Input& in, int64_t m, 
 }  // namespace
 
 const Kernels& amx_kernels() {
-  static const Kernels kernels{"amx", linear, mlp, decode_attention, rotate_rows};
+  static const Kernels kernels{"amx", linear, mlp, decode_attention, step, top, rotate_rows};
   return kernels;
 }
 }  // namespace gw

@@ -65,7 +65,7 @@ const Choice kChoices[] = {
 #pragma GCC visibility push(default)
 extern "C" {
 
-constexpr int kAbi = 1;
+constexpr int kAbi = 3;
 
 int gw_abi() { return kAbi; }
 
@@ -90,6 +90,14 @@ void gw_mlp(const gw::Kernels* kernels, const gw::Matrix* gate_up, const gw::Mat
 
 void gw_decode(const gw::Kernels* kernels, const gw::Decode* decode, int threads) {
   kernels->decode(*decode, threads);
+}
+
+void gw_step(const gw::Kernels* kernels, const gw::Step* step, int threads) {
+  kernels->step(*step, threads);
+}
+
+void gw_top(const gw::Kernels* kernels, const gw::Top* top, int threads) {
+  kernels->top(*top, threads);
 }
 
 void gw_rotate(const gw::Kernels* kernels, const gw::Rotate* rotate, int threads) {

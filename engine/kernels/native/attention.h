@@ -82,19 +82,21 @@ void decode_item(const Decode& d, int64_t candidate, int64_t head) {
   gather<Size>(scores + d.prompt, total, group, tail_values, d.tail + 1, out);
 }
 
+inline void decode_item(const Decode& d, int64_t item) {
+  const int64_t candidate = item / d.kv_heads, head = item % d.kv_heads;
+  switch (d.size) {
+    case 16: return decode_item<16>(d, candidate, head);
+    case 32: return decode_item<32>(d, candidate, head);
+    case 64: return decode_item<64>(d, candidate, head);
+    case 128: return decode_item<128>(d, candidate, head);
+  }
+}
+
 inline void decode_attention(const Decode& d, int threads) {
   const int64_t items = d.n * d.kv_heads;
   parallel(static_cast<int>(std::min<int64_t>(threads, items)), [&](Team& team, int thread) {
     int64_t begin, end;
-    while (team.claim(thread, items, 1, begin, end)) {
-      const int64_t candidate = begin / d.kv_heads, head = begin % d.kv_heads;
-      switch (d.size) {
-        case 16: decode_item<16>(d, candidate, head); break;
-        case 32: decode_item<32>(d, candidate, head); break;
-        case 64: decode_item<64>(d, candidate, head); break;
-        case 128: decode_item<128>(d, candidate, head); break;
-      }
-    }
+    while (team.claim(thread, items, 1, begin, end)) decode_item(d, begin);
   });
 }
 

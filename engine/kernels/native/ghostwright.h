@@ -42,6 +42,32 @@ struct Decode {
   int64_t prompt_stride, prompt, tail_stride, tail;  // tokens; `tail` is where the new one goes
 };
 
+// One decoder block whose matrices are all quantized.
+struct Block {
+  const float *attention_norm, *mlp_norm;
+  const Matrix *qkv, *out, *gate_up, *down;
+};
+
+// A request's part of a decode step, over all blocks. The caches of one block are found by its
+// number: the prompt's in a table, the tails' at a stride.
+struct Request {
+  const float *const *keys, *const *values;  // [blocks] of [kv_heads, prompt_stride, size]
+  float *tail_keys, *tail_values;            // [blocks, n, kv_heads, tail_stride, size]
+  int64_t n, prompt_stride, prompt, tail_stride, tail;
+};
+
+// A decode step of some rows through blocks [first, last).
+struct Step {
+  const Block* blocks;
+  int64_t first, last;
+  const Request* requests;
+  int64_t count;
+  float* x;  // [rows, hidden], in and out
+  int64_t rows, heads, kv_heads, size;
+  const float *cos, *sin;
+  float eps;
+};
+
 // Rotary embedding of a prefill's queries and keys; keys and values go into the cache.
 struct Rotate {
   const float* qkv;        // [m, (heads + 2 kv_heads) * size]
@@ -50,6 +76,19 @@ struct Rotate {
   void* q_out;             // [heads, m, size], float or bfloat16
   int64_t m, heads, kv_heads, size, stride, start;
   int32_t bf16;            // whether q_out is bfloat16
+};
+
+// The k best tokens of each row of logits, and the logarithm of the sum of e^logit.
+struct Top {
+  float* logits;           // [rows, vocab]; where they are a sketch, the best become exact
+  int64_t rows, vocab, k;
+  const int64_t* banned;   // tokens never to be picked
+  int64_t banned_count;
+  const Matrix* exact;     // the head in INT8 where the logits are a sketch of it, or null
+  Input input;             // what it multiplies
+  int64_t* ids;            // [rows, k], best first
+  float* values;           // [rows, k]
+  float* log_total;        // [rows]
 };
 
 struct Kernels {
@@ -61,6 +100,8 @@ struct Kernels {
   void (*mlp)(const Matrix& gate_up, const Matrix& down, const Input&, int64_t m, float* y,
               int64_t y_stride, int threads);
   void (*decode)(const Decode&, int threads);
+  void (*step)(const Step&, int threads);
+  void (*top)(const Top&, int threads);
   void (*rotate)(const Rotate&, int threads);
 };
 

@@ -10,7 +10,7 @@ namespace gw {
 namespace {
 
 constexpr int64_t kPiece = 16 << 10;  // bytes of codes claimed at a time
-constexpr int kAhead = 2048;  // bytes prefetched ahead of the stream of codes: measured
+constexpr int kAhead = 1024;  // bytes prefetched ahead of the stream of codes: measured
 
 #if defined(__AVX512VNNI__)
 
@@ -237,56 +237,68 @@ inline void multiply_all(Team& team, int thread, const Matrix& w, const Rounded&
   }
 }
 
-inline void round_all(Team& team, int thread, const Input& in, const Rounded& to, int64_t m) {
-  float* temporary = scratch<float, 7>(to.cols);
+// The rounded rows of an input, for all threads of a region. A single row is rounded by every
+// thread for itself, which takes less time than to wait for another.
+template <int Purpose>
+Rounded round_all(Team& team, int thread, const Input& in, int64_t m, int64_t cols,
+                  const Rounded& shared) {
+  float* temporary = scratch<float, 7>(cols);
+  if (m == 1) {
+    const Rounded own = rounded<Purpose>(1, cols);
+    round_row(in, own, 0, temporary);
+    return own;
+  }
   int64_t begin, end;
-  while (team.claim(thread, m, 1, begin, end)) round_row(in, to, begin, temporary);
+  while (team.claim(thread, m, 1, begin, end)) round_row(in, shared, begin, temporary);
   team.meet();
+  return shared;
 }
 
 inline void integer_linear(const Matrix& w, const Input& in, int64_t m, float* y,
                            int64_t y_stride, bool add, int threads) {
-  const Rounded a = rounded<1>(m, w.cols);
+  const Rounded shared = rounded<1>(m, w.cols);
   parallel(threads, [&](Team& team, int thread) {
     fetch_share(team, thread, w);
-    round_all(team, thread, in, a, m);
+    const Rounded a = round_all<3>(team, thread, in, m, w.cols, shared);
     multiply_all(team, thread, w, a, m, y, y_stride, add);
   });
 }
 
-// Group g of the hidden layer needs rows 32 g .. 32 g + 31 of gate and of up: whoever computes
-// them applies SwiGLU and rounds them at once.
-inline void integer_mlp(const Matrix& gate_up, const Matrix& down, const Input& in, int64_t m,
-                        float* y, int64_t y_stride, int threads) {
-  const Rounded a = rounded<1>(m, gate_up.cols);
-  const Rounded hidden = rounded<2>(m, down.cols);
+// The MLP's part of a region. Group g of the hidden layer needs rows 32 g .. 32 g + 31 of gate
+// and of up: whoever computes them applies SwiGLU and rounds them at once.
+inline void multiply_mlp(Team& team, int thread, const Matrix& gate_up, const Matrix& down,
+                         const Rounded& a, const Rounded& hidden, int64_t m, float* y,
+                         int64_t y_stride) {
   const int64_t half = down.cols / kTile;  // tiles of gate
-  parallel(threads, [&](Team& team, int thread) {
-    fetch_share(team, thread, gate_up);
-    round_all(team, thread, in, a, m);
-    int64_t begin, end;
-    while (team.claim(thread, hidden.groups, 1, begin, end)) {
-      for (int64_t row = 0; row < m; row += kRows) {
-        const int64_t now = std::min<int64_t>(kRows, m - row);
-        for (int64_t g = begin; g < end; ++g) {
-          alignas(64) float gate[2][kRows][kTile], up[2][kRows][kTile];
-          for (int t = 0; t < 2; ++t) {
-            multiply(now, gate_up, 2 * g + t, a, row, gate[t]);
-            multiply(now, gate_up, half + 2 * g + t, a, row, up[t]);
-          }
-          for (int64_t i = 0; i < now; ++i) {
-            float value[kGroup];
-            for (int t = 0; t < 2; ++t)
-              for (int r = 0; r < kTile; ++r)
-                value[t * kTile + r] = silu(gate[t][i][r]) * up[t][i][r];
-            round_group(value, hidden, row + i, g);
-          }
-        }
+  int64_t begin, end;
+  while (team.claim(thread, hidden.groups, 1, begin, end)) {
+    for (int64_t row = 0; row < m; row += kRows) {
+      const int64_t now = std::min<int64_t>(kRows, m - row);
+      alignas(64) float gate[2][kRows][kTile], up[2][kRows][kTile];
+      for (int t = 0; t < 2; ++t) multiply(now, gate_up, 2 * begin + t, a, row, gate[t]);
+      for (int t = 0; t < 2; ++t) multiply(now, gate_up, half + 2 * begin + t, a, row, up[t]);
+      for (int64_t i = 0; i < now; ++i) {
+        float value[kGroup];
+        for (int t = 0; t < 2; ++t)
+          for (int r = 0; r < kTile; ++r)
+            value[t * kTile + r] = silu(gate[t][i][r]) * up[t][i][r];
+        round_group(value, hidden, row + i, begin);
       }
     }
-    fetch_share(team, thread, down);
-    team.meet();
-    multiply_all(team, thread, down, hidden, m, y, y_stride, true);
+  }
+  fetch_share(team, thread, down);
+  team.meet();
+  multiply_all(team, thread, down, hidden, m, y, y_stride, true);
+}
+
+inline void integer_mlp(const Matrix& gate_up, const Matrix& down, const Input& in, int64_t m,
+                        float* y, int64_t y_stride, int threads) {
+  const Rounded shared = rounded<1>(m, gate_up.cols);
+  const Rounded hidden = rounded<2>(m, down.cols);
+  parallel(threads, [&](Team& team, int thread) {
+    fetch_share(team, thread, gate_up);
+    const Rounded a = round_all<3>(team, thread, in, m, gate_up.cols, shared);
+    multiply_mlp(team, thread, gate_up, down, a, hidden, m, y, y_stride);
   });
 }
 

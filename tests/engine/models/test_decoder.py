@@ -33,8 +33,7 @@ def all_logits(decoder: Decoder, shape: KvShape, tokens: Sequence[int], chunk: i
     for start in range(0, len(tokens), chunk):
         piece = list(tokens[start : start + chunk])
         segment = PrefillSegment(cache, len(piece))
-        positions = torch.arange(start, start + len(piece))
-        rows.append(decoder.logits(decoder.forward(torch.tensor(piece), positions, [segment])))
+        rows.append(decoder.logits(decoder.forward(torch.tensor(piece), [segment])))
         cache.tokens.extend(piece)
     return torch.cat(rows)
 
@@ -101,15 +100,14 @@ def test_candidates_that_share_a_prompt_decode_like_separate_sequences(tmp_path:
     decoder, shape = dense_decoder(write_folder(tmp_path, reference_model("llama")))
     prompt = TOKENS[:20]
     cache = PromptCache(shape)
-    decoder.forward(torch.tensor(prompt), torch.arange(20), [PrefillSegment(cache, 20)])
+    decoder.forward(torch.tensor(prompt), [PrefillSegment(cache, 20)])
     cache.tokens.extend(prompt)
     tails = TailCache(cache, 3, 8)
     texts = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]
     going = [0, 1, 2]
     for step in range(4):
         tokens = torch.tensor([texts[c][step] for c in going])
-        positions = torch.full((len(going),), 20 + step)
-        hidden = decoder.forward(tokens, positions, [DecodeSegment(tails)])
+        hidden = decoder.forward(tokens, [DecodeSegment(tails)])
         tails.length += 1
         got = decoder.logits(hidden)
         for row, candidate in enumerate(going):
@@ -127,12 +125,10 @@ def test_requests_in_one_step_do_not_touch_each_other(tmp_path: Path) -> None:
     for length in (5, 33):
         cache = PromptCache(shape)
         prompt = TOKENS[:length]
-        decoder.forward(torch.tensor(prompt), torch.arange(length), [PrefillSegment(cache, length)])
+        decoder.forward(torch.tensor(prompt), [PrefillSegment(cache, length)])
         cache.tokens.extend(prompt)
         tails.append(TailCache(cache, 1, 4))
-    hidden = decoder.forward(
-        torch.tensor([100, 200]), torch.tensor([5, 33]), [DecodeSegment(tail) for tail in tails]
-    )
+    hidden = decoder.forward(torch.tensor([100, 200]), [DecodeSegment(tail) for tail in tails])
     together = decoder.logits(hidden)
     for row, (length, token) in enumerate(((5, 100), (33, 200))):
         alone = all_logits(decoder, shape, [*TOKENS[:length], token], 64)[-1]

@@ -93,7 +93,7 @@ def logits(
     decoder = Decoder(spec, weights, positions=POSITIONS)
     cache = PromptCache(KvShape(spec.layers, spec.kv_heads, spec.head_dim, dtype))
     segment = PrefillSegment(cache, len(ids))
-    return decoder.logits(decoder.forward(torch.tensor(ids), torch.arange(len(ids)), [segment]))
+    return decoder.logits(decoder.forward(torch.tensor(ids), [segment]))
 
 
 def test_fp32_logits_equal_transformers(

@@ -1,90 +1,95 @@
-"""INT8 linear layers against FP32 arithmetic."""
+"""Linear layers over every format, against FP32 arithmetic on the same weights."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn import functional
 
-from engine.errors import ModelCorrupt
+from engine.kernels import native
+from engine.kernels.native import RmsNorm
 from engine.quantization.error import relative_error
-from engine.quantization.linear import (
-    WEIGHT_ONLY_ROWS,
-    DenseLinear,
-    Int8Linear,
-    Int8Weight,
-    quantize_int8,
-    quantize_measured,
-)
+from engine.quantization.formats import Format
+from engine.quantization.linear import FEW_ROWS, NativeLinear, TorchLinear, make_linear
+from engine.quantization.quantize import quantize
+from engine.quantization.weights import Weight
+
+OUT, IN = 112, 128
 
 
-@pytest.fixture
-def weight() -> torch.Tensor:
-    torch.manual_seed(0)
-    return torch.randn(96, 64) * torch.logspace(-3, 2, 96).unsqueeze(1)
+def stored(format: Format, rows: int = OUT, columns: int = IN) -> Weight:
+    torch.manual_seed(4)
+    weight = torch.randn(rows, columns) * torch.logspace(-2, 1, rows).unsqueeze(1)
+    scale = 0.03 if format is Format.INT8_STATIC else None
+    return quantize(weight, format, activation_scale=scale)
 
 
-def test_negative_values_and_zero_rows_survive_the_round_trip(weight: torch.Tensor) -> None:
-    weight[5] = 0
-    quantized = quantize_int8(weight)
-    assert quantized.codes.dtype == torch.int8
-    back = quantized.dequantize()
-    # Half a step of each channel's own scale is all that rounding may cost.
-    assert bool(((back - weight).abs() <= quantized.scales.unsqueeze(1) * 0.5001).all())
-    assert bool((back[5] == 0).all())
-    assert bool((torch.sign(back) * torch.sign(weight) >= 0).all())
+# Error power over signal power: BF16 keeps eight bits, an INT8 group of 32 some seven, and a
+# static scale must serve the largest value of all.
+LIMIT = {Format.FP32: 1e-9, Format.FP16: 1e-6, Format.INT8_STATIC: 4e-4}
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_weights_that_are_not_finite_are_refused(weight: torch.Tensor, bad: float) -> None:
-    weight[3, 4] = bad
-    with pytest.raises(ModelCorrupt, match="NaN or infinite"):
-        quantize_int8(weight)
+@pytest.mark.parametrize("rows", [1, 2, FEW_ROWS, FEW_ROWS + 1, 70])
+@pytest.mark.parametrize("format", list(Format))
+def test_a_layer_computes_the_product_of_what_it_stores(format: Format, rows: int) -> None:
+    weight = stored(format)
+    x, bias = torch.randn(rows, IN), torch.randn(OUT)
+    expected = functional.linear(x, weight.dequantize(), bias)
+    for layer in (make_linear(weight, bias), TorchLinear(weight, bias)):
+        got = layer(x)
+        assert got.dtype == torch.float32
+        assert relative_error(got, expected) < LIMIT.get(format, 6e-5), type(layer).__name__
 
 
-@pytest.mark.parametrize("rows", [1, 2, WEIGHT_ONLY_ROWS, WEIGHT_ONLY_ROWS + 1, 300])
-@pytest.mark.parametrize("bias", [False, True])
-def test_both_kernels_compute_the_same_product(weight: torch.Tensor, rows: int, bias: bool) -> None:
-    torch.manual_seed(1)
-    x = torch.randn(rows, 64)
-    shift = torch.randn(96) if bias else None
-    quantized = quantize_int8(weight)
-    got = Int8Linear(quantized, shift)(x)
-    expected = DenseLinear(quantized.dequantize(), shift)(x)
-    assert got.dtype == torch.float32
-    assert relative_error(got, expected) < 1e-4  # BF16 has eight bits: (2 ** -9) ** 2, and slack
+@pytest.mark.parametrize("rows", [1, 5, 40])
+@pytest.mark.parametrize("format", list(Format))
+def test_what_is_fused_into_a_call_equals_what_is_done_around_it(format: Format, rows: int) -> None:
+    weight = stored(format)
+    norm = RmsNorm(torch.rand(IN) + 0.5, 1e-6)
+    x, wide, residual = torch.randn(rows, IN), torch.randn(rows, 2 * IN), torch.randn(rows, OUT)
+    for layer in (make_linear(weight), TorchLinear(weight)):
+        normed = layer(functional.rms_norm(x, (IN,), norm.weight, norm.eps))
+        assert relative_error(layer(x, norm=norm), normed) < 1e-5
+        gated = layer(functional.silu(wide[:, :IN]) * wide[:, IN:])
+        assert relative_error(layer(wide, swiglu=True), gated) < 1e-5
+        total = residual.clone()
+        assert layer(x, add_to=total) is total
+        assert relative_error(total, residual + layer(x)) < 1e-9
 
 
-def test_quantizing_in_pieces_is_quantizing_the_whole(
-    weight: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+def test_layers_without_a_kernel_are_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for format in (Format.INT4, Format.INT4_ZP, Format.INT8_DYNAMIC):
+        assert isinstance(make_linear(stored(format)), NativeLinear) == (native.load() is not None)
+    for format in (Format.FP32, Format.BF16, Format.INT8, Format.INT8_STATIC):
+        assert isinstance(make_linear(stored(format)), TorchLinear)
+    monkeypatch.setenv(native.VARIABLE, "torch")
+    assert isinstance(make_linear(stored(Format.INT4)), TorchLinear)
+
+
+@pytest.mark.parametrize("format", [Format.INT8, Format.INT4, Format.INT4_ZP])
+def test_a_wide_matrix_is_widened_in_pieces(
+    format: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = quantize_int8(weight)
-    monkeypatch.setattr("engine.quantization.linear._WIDEN_ITEMS", 64 * 7)
-    pieces, error = quantize_measured(weight)
-    assert torch.equal(pieces.codes, whole.codes)
-    assert torch.equal(pieces.scales, whole.scales)
-    assert error == pytest.approx(relative_error(whole.dequantize(), weight), rel=1e-4)
+    weight = stored(format, rows=1000)
+    x = torch.randn(FEW_ROWS + 1, IN)
+    whole = TorchLinear(weight)(x)
+    monkeypatch.setattr("engine.quantization.linear._WIDEN_ITEMS", IN * 64)
+    torch.testing.assert_close(TorchLinear(weight)(x), whole)
 
 
-def test_a_wide_matrix_is_widened_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(2)
-    quantized = quantize_int8(torch.randn(1000, 32))
-    x = torch.randn(WEIGHT_ONLY_ROWS + 1, 32)
-    whole = Int8Linear(quantized)(x)
-    monkeypatch.setattr("engine.quantization.linear._WIDEN_ITEMS", 32 * 64)
-    torch.testing.assert_close(Int8Linear(quantized)(x), whole)
-
-
-def test_embedding_rows_are_the_dequantized_rows(weight: torch.Tensor) -> None:
-    quantized = quantize_int8(weight)
-    ids = torch.tensor([7, 0, 7, 95])
-    assert torch.equal(quantized.rows(ids), quantized.dequantize()[ids])
+def test_rows_that_are_no_whole_blocks() -> None:
+    weight = stored(Format.INT4_ZP, rows=50)
+    for rows in (1, 40):
+        x = torch.randn(rows, IN)
+        expected = x @ weight.dequantize().T
+        for layer in (make_linear(weight), TorchLinear(weight)):
+            assert relative_error(layer(x), expected) < 6e-5
 
 
 def test_bytes_are_counted() -> None:
-    weight = Int8Weight(torch.zeros(8, 4, dtype=torch.int8), torch.ones(8))
-    assert Int8Linear(weight).nbytes == 8 * 4 + 8 * 4
-    assert Int8Linear(weight, torch.zeros(8)).nbytes == 8 * 4 + 2 * 8 * 4
-    assert DenseLinear(torch.zeros(8, 4), torch.zeros(8)).nbytes == 4 * (8 * 4 + 8)
+    layer = TorchLinear(stored(Format.FP32, 8, 4), torch.zeros(8))
+    assert layer.nbytes == 4 * (8 * 4 + 8)
+    assert make_linear(stored(Format.INT4)).nbytes == stored(Format.INT4).nbytes
 
 
 def test_relative_error_is_power_over_power() -> None:
