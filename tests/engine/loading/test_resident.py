@@ -52,7 +52,7 @@ def test_what_was_read_survives_the_file(path: Path, tensors: dict[str, torch.Te
 @pytest.mark.parametrize("cut", [0, 4, 30, -1])
 def test_a_cut_file_is_refused(path: Path, cut: int) -> None:
     path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(ModelCorrupt, match="weights.safetensors"):
+    with pytest.raises(ModelCorrupt, match="weights"):
         read_tensors(path, lambda _: False)
 
 
