@@ -31,6 +31,7 @@ from engine.errors import (
     ModelError,
     ModelNotFound,
     NoFimTokens,
+    QuantizationError,
     UnsupportedModel,
 )
 from engine.loading.integrity import FileCheck, FileState
@@ -71,6 +72,7 @@ __all__ = [
     "PullOptions",
     "PullProgress",
     "PullResult",
+    "QuantizationError",
     "SamplingParams",
     "UnsupportedModel",
     "Usage",

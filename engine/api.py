@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -207,6 +207,9 @@ class LoadProgress:
 
     stage: str
     share: float
+
+
+Tell = Callable[[LoadProgress], None]
 
 
 class CompletionEngine(Protocol):

@@ -9,6 +9,7 @@ from pathlib import Path
 import platformdirs
 
 from engine.errors import ConfigError
+from engine.quantization.policy import AUTO, PrecisionPolicy
 
 DEFAULT_MODEL = "qwen2.5-coder-0.5b"
 
@@ -39,6 +40,10 @@ class EngineConfig:
         context_tokens: longest prompt plus output of one sequence, in tokens.
         max_batch: most sequences decoded in one step.
         kv_budget_bytes: memory for the key/value caches kept for reuse after a request ends.
+        precision: `auto`, or a format's name (`PRECISIONS`) that all matrices start from.
+        weight_budget_bytes: most bytes of all weights; None is no limit.
+        pinned: patterns of matrices kept in FP32, such as `head` or `layers.0.*`.
+        watch_every: one decode step in so many is checked against the exact weights; 0: none.
 
     Raises:
         ConfigError: a number is out of its range.
@@ -50,6 +55,10 @@ class EngineConfig:
     context_tokens: int = 4096
     max_batch: int = 8
     kv_budget_bytes: int = 256 * 1024 * 1024
+    precision: str = AUTO
+    weight_budget_bytes: int | None = None
+    pinned: tuple[str, ...] = ()
+    watch_every: int = 512
 
     def __post_init__(self) -> None:
         if not self.model.strip():
@@ -59,7 +68,14 @@ class EngineConfig:
             ("context_tokens", 64),
             ("max_batch", 1),
             ("kv_budget_bytes", 0),
+            ("watch_every", 0),
         ):
             value = getattr(self, name)
             if value < low:
                 raise ConfigError(f"{name} is {value}", f"it must be at least {low}")
+        _ = self.policy  # refuses what cannot be
+
+    @property
+    def policy(self) -> PrecisionPolicy:
+        """How the weights' formats are chosen."""
+        return PrecisionPolicy(self.precision, self.weight_budget_bytes, self.pinned)

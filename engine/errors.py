@@ -9,6 +9,7 @@
         ├── ModelCorrupt     bytes that are not what they should be
         ├── UnsupportedModel a well-formed model this engine cannot run
         │   └── NoFimTokens  its vocabulary has no fill-in-the-middle tokens
+        ├── QuantizationError weights that the asked-for format cannot hold
         └── DownloadFailed   no source could deliver the file
 
 Every error is one line of "what happened" plus, where there is one, the remedy.
@@ -69,6 +70,10 @@ class UnsupportedModel(ModelError):
 
 class NoFimTokens(UnsupportedModel):
     """The vocabulary holds no fill-in-the-middle tokens, so the model cannot infill."""
+
+
+class QuantizationError(ModelError):
+    """The weights cannot be stored in the asked-for format."""
 
 
 class DownloadFailed(ModelError):

@@ -6,7 +6,8 @@ caller.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -18,6 +19,7 @@ from engine.loading.tokenizer import StreamDecoder
 from engine.models import assembly
 from engine.models.decoder import Decoder
 from engine.models.head import Best
+from engine.quantization.formats import Format
 from engine.quantization.linear import hardware_dtype
 
 _CHARS_PER_TOKEN = 12  # no source code has longer tokens on average: bounds what is encoded
@@ -33,7 +35,7 @@ class Runner:
 
     def __init__(self, config: EngineConfig, snapshot: Snapshot) -> None:
         spec = snapshot.spec
-        weights = assembly.from_snapshot(spec, snapshot.tensors)
+        weights = assembly.from_snapshot(spec, snapshot.tensors, snapshot.formats)
         self.context = min(config.context_tokens, spec.context)
         self.layout = snapshot.layout
         self.kv_shape = KvShape(
@@ -46,12 +48,10 @@ class Runner:
             name=config.model,
             architecture=spec.family,
             parameters=sum(
-                t.numel()
-                for name, t in snapshot.tensors.items()
-                if not name.endswith((".scales", "rotary_frequencies"))
+                m["rows"] * m["columns"] for m in snapshot.manifest["matrices"].values()
             ),
             weight_bytes=weights.nbytes,
-            quantization=str(snapshot.manifest["quantization"]),
+            quantization=_described(snapshot.formats),
             context_tokens=self.context,
             instruct="instruct" in f"{spec.name} {config.model}".lower(),
         )
@@ -91,3 +91,9 @@ class Runner:
         for tail in tails:
             tail.length += 1
         return self._decoder.best(hidden, self._banned)
+
+
+def _described(formats: Mapping[str, Format]) -> str:
+    """The formats of the layers, most frequent first: `int4, int8-dynamic`."""
+    counts = Counter(str(f) for name, f in formats.items() if name != "embed")
+    return ", ".join(name for name, _ in counts.most_common())

@@ -113,7 +113,7 @@ class Worker:
         """
         torch.set_num_threads(config.threads)  # of this thread's pool
         source = resolve_model(config.model, config.cache_dir)
-        runner = Runner(config, snapshot.load(source, config.cache_dir, tell))
+        runner = Runner(config, snapshot.load(source, config.cache_dir, tell, config.policy))
         tell(LoadProgress("ready", 1.0))
         return cls(config, runner, inbox)
 

@@ -32,8 +32,12 @@ class Checkpoint(Protocol):
         """How this checkpoint names its weights."""
         ...
 
-    def read(self, name: str) -> torch.Tensor:
-        """One tensor as float32. Raises ModelCorrupt when it is missing or not finite."""
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> torch.Tensor:
+        """Rows [start, stop) of one tensor, by default all, as float32.
+
+        Raises:
+            ModelCorrupt: it is missing or not finite.
+        """
         ...
 
     def rotary_frequencies(self) -> torch.Tensor:
@@ -100,13 +104,12 @@ class GgufCheckpoint:
             self._file.close()
             raise
 
-    def read(self, name: str) -> torch.Tensor:
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> torch.Tensor:
         """See `Checkpoint.read`."""
-        values = self._file.read(name)
         if self.spec.family == "llama" and (".attn_q." in name or ".attn_k." in name):
             heads = self.spec.heads if ".attn_q." in name else self.spec.kv_heads
-            values = _unpermute(values, heads)
-        return values
+            return _unpermute(self._file.read(name), heads)[start:stop]
+        return self._file.read(name, start, stop)
 
     def rotary_frequencies(self) -> torch.Tensor:
         """See `Checkpoint.rotary_frequencies`; a file may bring its own stretching factors."""
@@ -180,12 +183,16 @@ class SafetensorsCheckpoint:
             raise UnsupportedModel(f"{self.path.name}: tensor {name} holds {kind}, not floats")
         return tuple(int(size) for size in piece.get_shape())
 
-    def read(self, name: str) -> torch.Tensor:
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> torch.Tensor:
         """See `Checkpoint.read`."""
         if name not in self._files:
             raise ModelCorrupt(f"{self.path.name} has no tensor {name}")
         handle = self._files[name]
-        values = cast(torch.Tensor, _translated(self.path, lambda: handle.get_tensor(name).float()))
+
+        def rows() -> torch.Tensor:
+            return handle.get_slice(name)[start:stop].float()
+
+        values = cast(torch.Tensor, _translated(self.path, rows))
         if not bool(torch.isfinite(values).all()):
             raise ModelCorrupt(f"{self.path.name}: tensor {name} holds NaN or infinity")
         return values

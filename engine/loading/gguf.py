@@ -199,8 +199,13 @@ class GgufFile:
             )
         self.tensors[name] = GgufTensor(name, shape, type_id, offset, nbytes)
 
-    def read(self, name: str) -> torch.Tensor:
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> torch.Tensor:
         """The tensor as FP32, in PyTorch's order of dimensions.
+
+        Args:
+            name: ggml's.
+            start: first row (of the first dimension) to read.
+            stop: row to stop before; None for all.
 
         Raises:
             ModelCorrupt: the file has no such tensor, or it holds NaN or infinity.
@@ -208,11 +213,14 @@ class GgufFile:
         entry = self.tensors.get(name)
         if entry is None:
             raise ModelCorrupt(f"{self.path.name} has no tensor {name}")
+        first, *rest = entry.shape
+        stop = first if stop is None else min(stop, first)
+        per_row = entry.nbytes // first
         # A copy of the packed bytes: torch wants writable memory, and a view of the map would
         # keep it from being closed.
-        raw = bytearray(self._data[entry.offset : entry.offset + entry.nbytes])
+        raw = bytearray(self._data[entry.offset + start * per_row : entry.offset + stop * per_row])
         values = decode(entry.type_id, torch.frombuffer(raw, dtype=torch.uint8))
-        values = values.reshape(entry.shape)
+        values = values.reshape(stop - start, *rest)
         if not bool(torch.isfinite(values).all()):
             raise ModelCorrupt(
                 f"{self.path.name}: tensor {name} holds NaN or infinity", "pull it again"

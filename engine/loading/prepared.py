@@ -8,6 +8,7 @@ tensors, so `model verify` need not load torch.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -24,32 +25,56 @@ from engine.errors import ModelError, ModelNotFound
 from engine.loading.integrity import FileCheck, FileSums, OnBytes, check_file, no_report, sum_file
 from engine.loading.json_file import read_json
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 
+_MADE_WITH = {"computes": "chip", "packing": "layout of weights"}
 _STAGING = ".preparing-"
 _ABANDONED_SECONDS = 24 * 3600  # no preparation takes as long
 _REPLACE_TRIES = 5  # each fails only if a twin moved its own snapshot in at that moment
 
 
-def snapshot_folder(source: Path, cache_dir: Path) -> Path:
-    """Where the snapshot of this source belongs; another source has another place."""
+def snapshot_folder(source: Path, cache_dir: Path, policy: str) -> Path:
+    """Where the snapshot of this source by this policy belongs; another has another place."""
+    stem, key = _name_of(source)
+    return cache_dir / "snapshots" / f"{stem}-{policy}-{key}"
+
+
+def snapshot_folders(source: Path, cache_dir: Path) -> list[Path]:
+    """Where snapshots of this source lie, of whatever policy."""
+    stem, key = _name_of(source)
+    return sorted((cache_dir / "snapshots").glob(f"{glob.escape(stem)}-*-{key}"))
+
+
+def _name_of(source: Path) -> tuple[str, str]:
     source = source.resolve()
-    key = hashlib.sha256(str(source).encode()).hexdigest()[:16]
-    return cache_dir / "snapshots" / f"{source.stem}-int8-{key}"
+    return source.stem, hashlib.sha256(str(source).encode()).hexdigest()[:16]
 
 
-def is_current(folder: Path, source: Path) -> bool:
-    """Whether the folder holds a whole snapshot of just this source, in this format."""
+def unfit(folder: Path, source: Path, made_with: Mapping[str, Any]) -> str | None:
+    """Why the folder is not a whole snapshot of just this source; None if it is one.
+
+    Args:
+        folder: of the snapshot.
+        source: what it should have been made from.
+        made_with: what else it must have been made with, as its manifest says it.
+    """
+    if not folder.exists():
+        return "it has not been prepared yet"
     try:
         manifest = read_json(folder / MANIFEST)
-        return (
-            manifest["version"] == FORMAT_VERSION
-            and manifest["source"] == fingerprint_of(source)
-            and all((folder / s.path).stat().st_size == s.size for s in _sums(manifest))
-        )
-    except (ModelError, OSError, LookupError, TypeError, ValueError, AttributeError):
-        return False
+        if manifest["version"] != FORMAT_VERSION:
+            return f"it was prepared by another version (format {manifest['version']})"
+        if manifest["source"] != fingerprint_of(source):
+            return "the model's file has changed"
+        for what, value in made_with.items():
+            if manifest[what] != value:
+                return f"it was prepared for another {_MADE_WITH.get(what, what)}"
+        if any((folder / s.path).stat().st_size != s.size for s in _sums(manifest)):
+            return "a prepared file is not of its size"
+    except (ModelError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+        return f"what was prepared cannot be read ({error})"
+    return None
 
 
 def check_snapshot(folder: Path, on_bytes: OnBytes = no_report) -> tuple[FileCheck, ...]:

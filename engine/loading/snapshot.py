@@ -1,47 +1,50 @@
-"""The prepared snapshot: a model already quantized and stacked, ready to be memory-mapped.
+"""The prepared snapshot: a model already quantized and stacked, ready to be read.
 
-Reading and quantizing a published file takes a minute; mapping a snapshot takes a moment.
+Reading and quantizing a published file takes half a minute; reading a snapshot takes a moment.
 A snapshot is a folder with
 
 * `weights.safetensors`: the engine's own matrices, in the order they are used;
 * `tokenizer.json`: the text tokenizer;
-* `manifest.json`: see `prepared`; also the spec, the special tokens, and the quantization
-  error of every matrix.
+* `manifest.json`: see `prepared`; also the spec, the special tokens, the policy, and what
+  quantization cost every matrix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from engine.api import LoadProgress
+from engine.api import LoadProgress, Tell
 from engine.errors import ModelCorrupt, ModelError
 from engine.fim import FimLayout
 from engine.loading import tokenizer as tokenizers
-from engine.loading.checkpoint import Checkpoint, open_checkpoint
+from engine.loading.checkpoint import open_checkpoint
+from engine.loading.conversion import computed_formats, convert
 from engine.loading.json_file import read_json
 from engine.loading.prepared import (
     MANIFEST,
     cannot_write,
     fingerprint_of,
-    is_current,
     snapshot_folder,
     staged,
+    unfit,
     write_manifest,
 )
+from engine.loading.resident import read_tensors
 from engine.loading.tokenizer import Tokenizer
 from engine.models.spec import DecoderSpec
-from engine.quantization.linear import quantize_measured
+from engine.quantization.formats import PACKING, Format
+from engine.quantization.policy import PrecisionPolicy
 
 WEIGHTS, TOKENIZER = "weights.safetensors", "tokenizer.json"
 
-Tell = Callable[[LoadProgress], None]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ class Snapshot:
         spec: sizes and constants.
         tokenizer: text to tokens and back.
         layout: how to lay out prompts.
-        tensors: by name; memory-mapped, so a tensor takes memory when it is first used.
+        tensors: by name.
+        formats: of the matrices, by place.
         manifest: as written.
     """
 
@@ -62,31 +66,62 @@ class Snapshot:
     tokenizer: Tokenizer
     layout: FimLayout
     tensors: dict[str, torch.Tensor]
+    formats: dict[str, Format]
     manifest: dict[str, Any]
 
 
-def load(source: Path, cache_dir: Path, tell: Tell) -> Snapshot:
-    """Open the source's snapshot, preparing it first where there is none that fits.
+def load(
+    source: Path,
+    cache_dir: Path,
+    tell: Tell,
+    policy: PrecisionPolicy | None = None,
+    *,
+    force: bool = False,
+) -> Snapshot:
+    """Open the source's snapshot of a policy, preparing it first where there is none that fits.
+
+    Args:
+        source: the published model.
+        cache_dir: where snapshots live.
+        tell: told of progress.
+        policy: which format each matrix gets; the default one if None.
+        force: prepare it again, whatever lies there.
 
     Raises:
         ModelError: the source is missing, damaged or unsupported.
+        ConfigError: the policy does not fit the model.
     """
-    folder = snapshot_folder(source, cache_dir)
-    if not is_current(folder, source):
-        prepare(source, folder, tell)
-    tell(LoadProgress("mapping the prepared model", 0.9))
+    policy = policy or PrecisionPolicy()
+    folder = snapshot_folder(source, cache_dir, policy.slug)
+    why = unfit(folder, source, _made_with(policy))
+    if why is not None or force:
+        if why:
+            log.info("preparing %s: %s", source.name, why)
+        prepare(source, folder, policy, tell)
+    tell(LoadProgress("reading the prepared model", 0.9))
     try:
         return open_snapshot(folder)
-    except ModelCorrupt:  # altered since it was written: what can be made again is made again
-        prepare(source, folder, tell)
+    except ModelCorrupt as error:  # altered since: what can be made again is made again
+        log.warning("preparing %s again: %s", source.name, error.what)
+        prepare(source, folder, policy, tell)
         return open_snapshot(folder)
 
 
-def prepare(source: Path, folder: Path, tell: Tell) -> None:
+def _made_with(policy: PrecisionPolicy) -> dict[str, Any]:
+    """What a snapshot depends on besides its source; JSON-ready."""
+    return {
+        "packing": PACKING,
+        "policy": policy.to_dict(),
+        "computes": sorted(str(format) for format in computed_formats()),
+    }
+
+
+def prepare(source: Path, folder: Path, policy: PrecisionPolicy, tell: Tell) -> None:
     """Quantize a published model and write its snapshot.
 
     Raises:
         ModelError: the source is missing, damaged or unsupported, or the disk is full.
+        ConfigError: the policy does not fit the model.
     """
     tell(LoadProgress(f"reading {source.name}", 0.0))
     # Taken before the first byte is read: a source replaced meanwhile must not look current.
@@ -94,59 +129,25 @@ def prepare(source: Path, folder: Path, tell: Tell) -> None:
     with open_checkpoint(source) as checkpoint, staged(folder) as staging:
         tokenizer = checkpoint.tokenizer()
         FimLayout.of(tokenizer)  # refuse before the long work
-        tensors, errors = _convert(checkpoint, tell)
+        with torch.inference_mode():
+            converted = convert(checkpoint, policy, tell)
         tell(LoadProgress("writing the prepared model", 0.85))
         try:
-            save_file(tensors, staging / WEIGHTS)
+            save_file(converted.tensors, staging / WEIGHTS)
         except SafetensorError as error:  # what it makes of a full disk
             raise cannot_write(folder, error) from error
         (staging / TOKENIZER).write_text(tokenizer.backend.to_str(), "utf-8")
         record = {
-            "quantization": "int8",
+            **_made_with(policy),
             "spec": checkpoint.spec.to_dict(),
             "tokenizer": tokenizer.to_dict(),
-            "relative_errors": errors,
+            **converted.record,
         }
         write_manifest(staging, fingerprint, (WEIGHTS, TOKENIZER), record)
 
 
-def _convert(
-    checkpoint: Checkpoint, tell: Tell
-) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """Read, stack and quantize everything; also the relative error of each matrix."""
-    spec, names = checkpoint.spec, checkpoint.names
-    tensors: dict[str, torch.Tensor] = {}
-    errors: dict[str, float] = {}
-
-    def matrix(name: str, sources: tuple[str, ...], *, bias: bool = False) -> None:
-        weight = torch.cat([checkpoint.read(source) for source in sources])
-        quantized, errors[name] = quantize_measured(weight)
-        tensors[f"{name}.codes"], tensors[f"{name}.scales"] = quantized.codes, quantized.scales
-        if bias:
-            biases = [checkpoint.read(source) for source in names.biases(sources)]
-            tensors[f"{name}.bias"] = torch.cat(biases)
-
-    matrix("embed", (names.embedding,))
-    for i in range(spec.layers):
-        here = f"layers.{i}"
-        tensors[f"{here}.attention_norm"] = checkpoint.read(names.attention_norm.format(i))
-        matrix(f"{here}.qkv", tuple(n.format(i) for n in names.qkv), bias=spec.qkv_bias)
-        matrix(f"{here}.attention_out", (names.attention_out.format(i),))
-        tensors[f"{here}.mlp_norm"] = checkpoint.read(names.mlp_norm.format(i))
-        matrix(f"{here}.gate_up", tuple(n.format(i) for n in names.gate_up))
-        matrix(f"{here}.down", (names.down.format(i),))
-        tell(
-            LoadProgress(f"quantizing layer {i + 1} of {spec.layers}", 0.8 * (i + 1) / spec.layers)
-        )
-    tensors["final_norm"] = checkpoint.read(names.final_norm)
-    if not spec.tied:
-        matrix("head", (names.head,))
-    tensors["rotary_frequencies"] = checkpoint.rotary_frequencies()
-    return tensors, errors
-
-
 def open_snapshot(folder: Path) -> Snapshot:
-    """Map a snapshot's weights and read the rest.
+    """Read a snapshot; an embedding that is not the head too stays in its file.
 
     Raises:
         ModelCorrupt: a file is missing or unreadable.
@@ -154,14 +155,14 @@ def open_snapshot(folder: Path) -> Snapshot:
     try:
         manifest = read_json(folder / MANIFEST)
         tokenizer = tokenizers.from_snapshot(folder / TOKENIZER, manifest["tokenizer"])
-        with safe_open(folder / WEIGHTS, framework="pt") as handle:
-            tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
+        tensors = read_tensors(folder / WEIGHTS, lambda name: name.startswith("embed."))
         return Snapshot(
             folder=folder,
             spec=DecoderSpec.from_dict(manifest["spec"]),
             tokenizer=tokenizer,
             layout=FimLayout.of(tokenizer),
             tensors=tensors,
+            formats={name: Format(m["format"]) for name, m in manifest["matrices"].items()},
             manifest=manifest,
         )
     except ModelError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from engine.errors import ModelError
 from engine.loading.catalogue import CATALOGUE, Catalogue
 from engine.loading.integrity import FileCheck, FileState, check_file, sum_file
 from engine.loading.manifest import Manifest, load_manifest
-from engine.loading.prepared import check_snapshot, snapshot_folder
+from engine.loading.prepared import check_snapshot, snapshot_folders
 from engine.loading.progress import OnProgress, PullProgress, silent
 from engine.loading.store import as_path, inspect_path, mending, model_home, not_found
 
@@ -47,7 +48,7 @@ def verify_model(
 ) -> VerifyReport:
     """Read all of a model's bytes and compare them with the sums taken when it was pulled.
 
-    The prepared snapshot, if there is one, is checked as well: its bytes are those that run.
+    Its prepared snapshots, if there are any, are checked as well: their bytes are those that run.
     A path that was never pulled has no sums of its own: it is compared with the catalogue,
     and its headers are checked against its length.
 
@@ -66,11 +67,13 @@ def verify_model(
             raise not_found(name, cache_dir, catalogue)
         entry = manifest.entry_path(home)
         report = _verify_manifest(manifest, home, progress, catalogue)
-    return _with_snapshot(report, snapshot_folder(entry, cache_dir), progress)
+    return _with_snapshots(report, snapshot_folders(entry, cache_dir), progress)
 
 
-def _with_snapshot(report: VerifyReport, folder: Path, progress: OnProgress) -> VerifyReport:
-    """The report with the checks of the model's prepared snapshot added."""
+def _with_snapshots(
+    report: VerifyReport, folders: Sequence[Path], progress: OnProgress
+) -> VerifyReport:
+    """The report with the checks of the model's prepared snapshots added."""
     done = 0
 
     def on_bytes(count: int) -> None:
@@ -78,11 +81,13 @@ def _with_snapshot(report: VerifyReport, folder: Path, progress: OnProgress) -> 
         done += count
         progress(PullProgress("checking the prepared model", done))
 
-    checks = check_snapshot(folder, on_bytes)
-    remedy = report.remedy
-    if not remedy and any(check.failed for check in checks):
-        remedy = f"delete {folder}; the next start prepares it again"
-    return replace(report, checks=report.checks + checks, remedy=remedy)
+    for folder in folders:
+        checks = check_snapshot(folder, on_bytes)
+        remedy = report.remedy
+        if not remedy and any(check.failed for check in checks):
+            remedy = f"delete {folder}; the next start prepares it again"
+        report = replace(report, checks=report.checks + checks, remedy=remedy)
+    return report
 
 
 def _verify_manifest(

@@ -28,9 +28,10 @@ class MatrixPlace:
 
 
 def matrix_places(spec: DecoderSpec) -> Iterator[MatrixPlace]:
-    """All matrices in the order a pass uses them; a tied head is its embedding."""
+    """All matrices in the order a pass uses them; a tied head is the embedding too."""
     hidden, heads = spec.hidden, spec.heads * spec.head_dim
-    yield MatrixPlace("embed", spec.vocab, hidden)
+    if not spec.tied:
+        yield MatrixPlace("embed", spec.vocab, hidden)
     for i in range(spec.layers):
         at = f"layers.{i}"
         qkv = heads + 2 * spec.kv_heads * spec.head_dim
@@ -38,8 +39,7 @@ def matrix_places(spec: DecoderSpec) -> Iterator[MatrixPlace]:
         yield MatrixPlace(f"{at}.attention_out", hidden, heads)
         yield MatrixPlace(f"{at}.gate_up", 2 * spec.intermediate, hidden)
         yield MatrixPlace(f"{at}.down", hidden, spec.intermediate)
-    if not spec.tied:
-        yield MatrixPlace("head", spec.vocab, hidden)
+    yield MatrixPlace("head", spec.vocab, hidden)
 
 
 def from_snapshot(
@@ -99,13 +99,14 @@ def dense(checkpoint: Checkpoint) -> DecoderWeights:
     rotary = checkpoint.rotary_frequencies()
 
     def weight(place: MatrixPlace) -> Weight:
-        return DenseWeight(torch.cat([checkpoint.read(n) for n in names.sources(place.name)]))
+        sources = names.sources(place.name, tied=spec.tied)
+        return DenseWeight(torch.cat([checkpoint.read(name) for name in sources]))
 
     def vector(name: str, size: int) -> torch.Tensor:
         if name == "rotary_frequencies":
             return rotary
         if name.endswith(".bias"):
-            biases = names.biases(names.sources(name.removesuffix(".bias")))
+            biases = names.biases(names.sources(name.removesuffix(".bias"), tied=spec.tied))
             return torch.cat([checkpoint.read(bias) for bias in biases])
         return checkpoint.read(names.vector(name))
 
@@ -128,7 +129,7 @@ def _assemble(
         return make_linear(weights[name], bias)
 
     return DecoderWeights(
-        embed=weights["embed"].take,
+        embed=weights["head" if spec.tied else "embed"].take,
         layers=[
             Layer(
                 attention_norm=vector(f"layers.{i}.attention_norm", spec.hidden),
@@ -141,7 +142,7 @@ def _assemble(
             for i in range(spec.layers)
         ],
         final_norm=vector("final_norm", spec.hidden),
-        head=linear("embed" if spec.tied else "head"),
+        head=linear("head"),
         sketch=sketch,
         rotary_frequencies=vector("rotary_frequencies", spec.head_dim // 2),
         nbytes=nbytes,

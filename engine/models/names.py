@@ -30,10 +30,13 @@ class WeightNames:
         """The names of the biases that belong to these weights."""
         return tuple(name.removesuffix(".weight") + ".bias" for name in weights)
 
-    def sources(self, place: str) -> tuple[str, ...]:
-        """The tensors stacked into the decoder's matrix of this name, such as `layers.3.qkv`."""
+    def sources(self, place: str, *, tied: bool) -> tuple[str, ...]:
+        """The tensors stacked into the decoder's matrix of this name, such as `layers.3.qkv`.
+
+        A tied head is stored as the embedding.
+        """
         if place in ("embed", "head"):
-            return (self.embedding if place == "embed" else self.head,)
+            return (self.embedding if place == "embed" or tied else self.head,)
         _, layer, field = place.split(".")
         names = {
             "qkv": self.qkv,
