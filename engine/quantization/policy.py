@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from engine.errors import ConfigError
-from engine.quantization.formats import GROUP, Format, one_up, storage_bytes
+from engine.quantization.formats import GROUP, INT8_FORMATS, Format, one_up, storage_bytes
 
 AUTO = "auto"
 PRECISIONS = (AUTO, *(str(format) for format in Format))
@@ -198,6 +198,8 @@ class PrecisionPolicy:
                 wanted = AUTO_FORMATS[kind_of(matrix.name)]
             else:
                 wanted = Format(self.precision)
+            if kind_of(matrix.name) is Kind.EMBED and wanted in INT8_FORMATS:
+                wanted = Format.INT8  # it is only looked up: there is nothing else to round
             plan[matrix.name] = _possible(matrix, Choice(wanted), native)
         return plan
 

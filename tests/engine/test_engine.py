@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,17 +62,22 @@ async def test_loading_reports_progress_and_what_was_loaded(config: EngineConfig
     engine = await Engine.load(config, steps.append)
     assert steps[-1].share == 1.0
     assert engine.model.architecture == "qwen2"
-    assert engine.model.quantization == "int8"
+    assert engine.model.quantization == "int8-dynamic, int4"
     assert engine.model.context_tokens == 512  # what the model was trained for
     assert engine.model.weight_bytes > 0
     await engine.aclose()
 
 
-async def test_greedy_repeats_and_streams_what_it_collects(engine: Engine) -> None:
+async def test_greedy_repeats_and_streams_what_it_collects(config: EngineConfig) -> None:
+    # In FP32: quantized layers take few rows and many by different ways, so that a prompt
+    # whose start is reused gives slightly other logits, and a random model has no favourites.
+    engine = await Engine.load(replace(config, precision="fp32"))
     first = await collect(engine.generate(REQUEST))
     second = await collect(engine.generate(REQUEST))
-    assert first.candidates == second.candidates
-    [candidate] = first.candidates
+    await engine.aclose()
+    [candidate], [again] = first.candidates, second.candidates
+    assert candidate.text == again.text
+    assert candidate.finish == again.finish
     assert candidate.tokens == 24 or candidate.finish is FinishReason.STOP_TOKEN
     assert first.usage.generated_tokens == candidate.tokens
     assert second.usage.reused_tokens == second.usage.prompt_tokens - 1

@@ -60,7 +60,13 @@ async def test_random_traffic(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     folder = write_folder(tmp_path / "tiny", reference_model("qwen2"))
     engine = await Engine.load(
-        EngineConfig(model=str(folder), cache_dir=tmp_path, threads=1, kv_budget_bytes=BUDGET)
+        EngineConfig(
+            model=str(folder),
+            cache_dir=tmp_path,
+            threads=1,
+            kv_budget_bytes=BUDGET,
+            precision="fp32",
+        )
     )
     kept: dict[GenerationRequest, tuple[Candidate, ...]] = {}
 

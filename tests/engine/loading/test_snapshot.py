@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from pathlib import Path
@@ -12,10 +13,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.api import LoadProgress
-from engine.errors import ModelCorrupt, ModelError, NoFimTokens
+from engine.errors import ConfigError, ModelCorrupt, ModelError, NoFimTokens
 from engine.loading import prepared, snapshot
+from engine.loading.conversion import computed_formats
 from engine.loading.integrity import FileState
 from engine.loading.verify import verify_model
+from engine.quantization.formats import Format
+from engine.quantization.policy import PrecisionPolicy
 from tests.support.tiny_models import reference_model, write_folder
 
 
@@ -56,10 +60,89 @@ def test_the_second_load_prepares_nothing_and_is_the_same(source: Path, tmp_path
         assert torch.equal(tensor, second.tensors[name])
 
 
-def test_the_manifest_reports_the_error_of_every_matrix(source: Path, tmp_path: Path) -> None:
-    errors = load(source, tmp_path)[0].manifest["relative_errors"]
-    assert len(errors) == 2 + 4 * 2
-    assert all(0 < error < 0.001 for error in errors.values())
+def test_the_manifest_says_what_every_matrix_costs(source: Path, tmp_path: Path) -> None:
+    loaded = load(source, tmp_path)[0]
+    matrices = loaded.manifest["matrices"]
+    assert len(matrices) == 2 + 4 * 2
+    assert loaded.manifest["calibration"]["tokens"] >= 512
+    for name, entry in matrices.items():
+        assert 0 < entry["weight_error"] < (0.02 if entry["format"] == "int4" else 0.001)
+        if name == "embed":
+            assert entry["output_error"] is None
+        else:
+            assert 0 < entry["output_error"] < 0.02
+            assert 0.98 < entry["cosine"] <= 1
+        own = [t for n, t in loaded.tensors.items() if n.startswith(f"{name}.") and "bias" not in n]
+        assert entry["bytes"] == sum(tensor.nbytes for tensor in own)
+
+
+def test_every_precision_can_be_asked_for(source: Path, tmp_path: Path) -> None:
+    for format in Format:
+        policy = PrecisionPolicy(str(format))
+        loaded = snapshot.load(source, tmp_path, lambda _: None, policy)
+        got = set(loaded.formats.values())
+        if format in computed_formats():
+            # The embedding is only looked up: it has no activations to be rounded.
+            assert got - {Format.INT8} == {format} - {Format.INT8}
+        else:
+            assert got == {Format.FP32}
+            entry = loaded.manifest["matrices"]["head"]
+            assert entry["moved_from"][0]["reason"] == "this chip does not compute in it"
+
+
+def test_snapshots_of_two_policies_live_side_by_side(source: Path, tmp_path: Path) -> None:
+    first = snapshot.load(source, tmp_path, lambda _: None, PrecisionPolicy())
+    second = snapshot.load(source, tmp_path, lambda _: None, PrecisionPolicy(pinned=("head",)))
+    assert first.folder != second.folder
+    assert second.formats["head"] is Format.FP32
+    progress = Progress()
+    snapshot.load(source, tmp_path, progress, PrecisionPolicy())
+    assert not progress.prepared
+
+
+def test_a_budget_is_spent_and_never_exceeded(source: Path, tmp_path: Path) -> None:
+    def spent(budget: int) -> tuple[int, float]:
+        policy = PrecisionPolicy(budget_bytes=budget)
+        entries = snapshot.load(source, tmp_path, lambda _: None, policy).manifest["matrices"]
+        total = sum(entry["bytes"] for entry in entries.values())
+        return total, sum(entry["output_error"] or 0.0 for entry in entries.values())
+
+    with pytest.raises(ConfigError, match="too small") as caught:
+        spent(1000)
+    least = int(caught.value.remedy.split()[3].replace(",", ""))
+    results = [spent(int(least * factor)) for factor in (1, 1.3, 2, 3)]
+    for (total, _), factor in zip(results, (1, 1.3, 2, 3), strict=True):
+        assert total <= least * factor
+    totals, errors = zip(*results, strict=True)
+    assert list(totals) == sorted(totals)
+    assert list(errors) == sorted(errors, reverse=True)
+
+
+def test_a_damaged_layer_moves_up_by_itself(tmp_path: Path) -> None:
+    model = reference_model("qwen2")
+    state = model.state_dict()
+    with torch.no_grad():  # one value in every group that leaves hardly a code for the others
+        state["model.layers.1.mlp.down_proj.weight"][:, ::32] = 4.8
+    loaded = load(write_folder(tmp_path / "damaged", model), tmp_path)[0]
+    entry = loaded.manifest["matrices"]["layers.1.down"]
+    first = entry["moved_from"][0]
+    assert first["format"] == "int4"
+    assert "over 5%" in first["reason"]
+    assert loaded.formats["layers.1.down"] is not Format.INT4
+    assert loaded.formats["layers.0.down"] is Format.INT4
+    assert max(entry["weight_error"], entry["output_error"]) <= 0.05
+
+
+def test_a_snapshot_of_another_chip_is_rebuilt_and_says_so(
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = load(source, tmp_path)[0].folder
+    manifest = json.loads((folder / prepared.MANIFEST).read_text())
+    manifest["computes"] = ["fp32", "int4"]
+    (folder / prepared.MANIFEST).write_text(json.dumps(manifest))
+    with caplog.at_level("INFO"):
+        assert load(source, tmp_path)[1]
+    assert "another chip" in caplog.text
 
 
 def test_progress_only_rises(source: Path, tmp_path: Path) -> None:
@@ -102,7 +185,7 @@ def test_a_snapshot_that_does_not_fit_is_rebuilt(damage: str, source: Path, tmp_
 
 def test_a_snapshot_of_another_version_is_rebuilt(source: Path, tmp_path: Path) -> None:
     manifest = load(source, tmp_path)[0].folder / prepared.MANIFEST
-    manifest.write_text(manifest.read_text().replace('"version": 2', '"version": 1'))
+    manifest.write_text(manifest.read_text().replace('"version": 3', '"version": 1'))
     assert load(source, tmp_path)[1]
 
 
