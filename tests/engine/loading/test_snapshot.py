@@ -121,8 +121,10 @@ def test_a_budget_is_spent_and_never_exceeded(source: Path, tmp_path: Path) -> N
 def test_a_damaged_layer_moves_up_by_itself(tmp_path: Path) -> None:
     model = reference_model("qwen2")
     state = model.state_dict()
-    with torch.no_grad():  # one value in every group that leaves hardly a code for the others
-        state["model.layers.1.mlp.down_proj.weight"][:, ::32] = 4.8
+    with torch.no_grad():  # one value in every group puts the others between two codes
+        weight = state["model.layers.1.mlp.down_proj.weight"]
+        weight.copy_(weight.sign() * 0.3)
+        weight[:, ::32] = 4.8
     loaded = load(write_folder(tmp_path / "damaged", model), tmp_path)[0]
     entry = loaded.manifest["matrices"]["layers.1.down"]
     first = entry["moved_from"][0]
