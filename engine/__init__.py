@@ -4,6 +4,7 @@ Importing this package does not import torch: only `Engine.load` does, so a serv
 answer its client before the heavy libraries are in memory.
 """
 
+from engine.accuracy import LogitsReport, compare_logits
 from engine.api import (
     GREEDY,
     Candidate,
@@ -40,10 +41,13 @@ from engine.loading.pull import pull_model
 from engine.loading.store import ModelEntry, ModelState, list_models, resolve_model
 from engine.loading.verify import VerifyReport, verify_model
 from engine.local import Engine
+from engine.quantization.policy import AUTO, PRECISIONS
 
 __all__ = [
+    "AUTO",
     "DEFAULT_MODEL",
     "GREEDY",
+    "PRECISIONS",
     "Candidate",
     "Chunk",
     "CompletionEngine",
@@ -62,6 +66,7 @@ __all__ = [
     "GenerationRequest",
     "InvalidRequest",
     "LoadProgress",
+    "LogitsReport",
     "ModelCorrupt",
     "ModelEntry",
     "ModelError",
@@ -78,6 +83,7 @@ __all__ = [
     "Usage",
     "VerifyReport",
     "collect",
+    "compare_logits",
     "default_cache_dir",
     "default_threads",
     "list_models",

@@ -38,7 +38,7 @@ class Kind(StrEnum):
 # the MLPs hold two thirds of the bytes that a decoded token reads.
 AUTO_FORMATS: Mapping[Kind, Format] = {
     Kind.ATTENTION: Format.INT8_DYNAMIC,
-    Kind.MLP: Format.INT4,
+    Kind.MLP: Format.INT4_ZP,
     Kind.HEAD: Format.INT8_DYNAMIC,
     Kind.EMBED: Format.INT8,
 }
