@@ -22,12 +22,15 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
-    child = _alone()
-    if child:
-        _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL):
-            os.write(answers, b" time")
-        return
+    if _alone():
+        # The first process of a PID namespace is deaf to signals from inside: a second one
+        # runs the program, and all are gone once the first one ends.
+        child = os.fork()
+        if child:
+            _, status = os.waitpid(child, 0)
+            if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL):
+                os.write(answers, b" time")
+            os._exit(0)
     for limit, value in (
         (resource.RLIMIT_CPU, seconds),
         (resource.RLIMIT_AS, memory),
@@ -47,16 +50,18 @@ def main() -> None:
     os._exit(0)  # no destructor, thread or exit handler of the program's comes after
 
 
-def _alone() -> int:
-    """Fork into namespaces of its own if Linux allows it; 0 in the process that runs on."""
+def _alone() -> bool:
+    """Go on in namespaces of its own, as their first process, if Linux allows it."""
     library = ctypes.CDLL(None, use_errno=True)
     unshare = getattr(library, "unshare", None)
     if unshare is None or unshare(_NEW_USER | _NEW_PID | _NEW_NET) != 0:
-        return 0
+        return False
     child = os.fork()
-    if child == 0:
-        library.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    return child
+    if child:
+        os.waitpid(child, 0)
+        os._exit(0)
+    library.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    return True
 
 
 main()
