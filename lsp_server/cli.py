@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from engine import Explained
-from lsp_server.commands import complete, demo, eval, model, serve
+from lsp_server.commands import bench, complete, demo, eval, model, serve
 from lsp_server.commands.output import print_error
 from lsp_server.version import installed_version
 
@@ -38,7 +38,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for command in (serve, complete, demo, model, eval):  # in the order of --help
+    for command in (serve, complete, demo, model, eval, bench):  # in the order of --help
         command.register(app)
     return app
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -187,12 +188,19 @@ class Kernels:
 
     Attributes:
         name: of the instruction set, one of `NAMES`.
+        seconds: spent inside the library since it was loaded; the rest is Python's.
     """
 
     def __init__(self, library: Any, handle: int) -> None:
         self._handle = handle
         self._library = library
         self.name: str = library.gw_name(handle).decode()
+        self.seconds = 0.0
+
+    def _call(self, function: Any, *arguments: Any) -> None:
+        start = time.perf_counter()
+        function(self._handle, *arguments)
+        self.seconds += time.perf_counter() - start
 
     def linear(
         self,
@@ -210,8 +218,7 @@ class Kernels:
         are many rows and the chip has AMX.
         """
         given = _input(x, norm, swiglu)
-        self._library.gw_linear(
-            self._handle, matrix.pointer, ctypes.addressof(given), x.shape[0],
+        self._call(self._library.gw_linear, matrix.pointer, ctypes.addressof(given), x.shape[0],
             y.data_ptr(), y.stride(0), add, torch.get_num_threads(),
         )  # fmt: skip
 
@@ -225,9 +232,9 @@ class Kernels:
     ) -> None:
         """y [m, hidden] += down(silu(gate) * up), [gate | up] = gate_up(norm(x))."""
         given = _input(x, norm, False)
-        self._library.gw_mlp(
-            self._handle, gate_up.pointer, down.pointer, ctypes.addressof(given), x.shape[0],
-            y.data_ptr(), y.stride(0), torch.get_num_threads(),
+        self._call(
+            self._library.gw_mlp, gate_up.pointer, down.pointer, ctypes.addressof(given),
+            x.shape[0], y.data_ptr(), y.stride(0), torch.get_num_threads(),
         )  # fmt: skip
 
     def step(
@@ -264,7 +271,7 @@ class Kernels:
             x.data_ptr(), x.shape[0], heads, kv_heads, size,
             rotary[0].data_ptr(), rotary[1].data_ptr(), eps,
         )  # fmt: skip
-        self._library.gw_step(self._handle, ctypes.addressof(given), torch.get_num_threads())
+        self._call(self._library.gw_step, ctypes.addressof(given), torch.get_num_threads())
 
     def top(
         self,
@@ -296,7 +303,7 @@ class Kernels:
             logits.data_ptr(), rows, vocab, k, banned.data_ptr(), len(banned), exact, given,
             ids.data_ptr(), values.data_ptr(), total.data_ptr(),
         )  # fmt: skip
-        self._library.gw_top(self._handle, ctypes.addressof(top), torch.get_num_threads())
+        self._call(self._library.gw_top, ctypes.addressof(top), torch.get_num_threads())
         return ids, values, total
 
     def decode_attention(
@@ -328,7 +335,7 @@ class Kernels:
             qkv.shape[0], out.shape[1] // size, kv_heads, size,
             capacity, prompt_length, tails[0].shape[2], tail_length,
         )  # fmt: skip
-        self._library.gw_decode(self._handle, ctypes.addressof(given), torch.get_num_threads())
+        self._call(self._library.gw_decode, ctypes.addressof(given), torch.get_num_threads())
 
     def rotate(
         self,
@@ -354,7 +361,7 @@ class Kernels:
             qkv.shape[0], q.shape[0], kv_heads, size, capacity, start,
             q.dtype is torch.bfloat16,
         )  # fmt: skip
-        self._library.gw_rotate(self._handle, ctypes.addressof(given), torch.get_num_threads())
+        self._call(self._library.gw_rotate, ctypes.addressof(given), torch.get_num_threads())
 
 
 def _input(x: torch.Tensor, norm: RmsNorm | None, swiglu: bool) -> _Input:

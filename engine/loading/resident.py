@@ -55,7 +55,7 @@ def read_tensors(path: Path, mapped: Callable[[str], bool]) -> dict[str, torch.T
     try:
         with path.open("rb") as file:
             entries, total = _entries(file.fileno(), path, mapped)
-            block = _huge_block(total)
+            block = huge_block(total)
             for entry in entries:
                 _fill(file.fileno(), path, block, entry)
     except OSError as error:
@@ -97,7 +97,8 @@ def _entries(
     return entries, place
 
 
-def _huge_block(size: int) -> mmap.mmap:
+def huge_block(size: int) -> mmap.mmap:
+    """At least `size` bytes of memory of its own, in large pages where the system has them."""
     block = mmap.mmap(-1, max(size, 1) + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         block.madvise(mmap.MADV_HUGEPAGE)

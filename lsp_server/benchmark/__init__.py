@@ -1,0 +1,1 @@
+"""Measuring Ghostwright beside its rivals, on one machine, in one run."""
