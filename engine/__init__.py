@@ -41,6 +41,7 @@ from engine.loading.pull import pull_model
 from engine.loading.store import ModelEntry, ModelState, list_models, resolve_model
 from engine.loading.verify import VerifyReport, verify_model
 from engine.local import Engine
+from engine.preparation import MatrixReport, PreparationReport, prepare_model
 from engine.quantization.policy import AUTO, PRECISIONS
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "InvalidRequest",
     "LoadProgress",
     "LogitsReport",
+    "MatrixReport",
     "ModelCorrupt",
     "ModelEntry",
     "ModelError",
@@ -74,6 +76,7 @@ __all__ = [
     "ModelNotFound",
     "ModelState",
     "NoFimTokens",
+    "PreparationReport",
     "PullOptions",
     "PullProgress",
     "PullResult",
@@ -87,6 +90,7 @@ __all__ = [
     "default_cache_dir",
     "default_threads",
     "list_models",
+    "prepare_model",
     "pull_model",
     "resolve_model",
     "verify_model",

@@ -89,6 +89,18 @@ class ModelSettings(_Section):
     context_tokens: int = Field(
         default=1024, ge=128, le=32768, description="Most tokens of the document sent to the model."
     )
+    precision: Literal[
+        "auto", "fp32", "bf16", "fp16", "int8", "int8-dynamic", "int8-static", "int4", "int4-zp"
+    ] = Field(
+        default="auto",
+        description="Format of the weights; `auto` chooses for each layer, `fp32` is unquantized.",
+    )
+    weight_budget: int = Field(
+        default=0, ge=0, description="Most mebibytes of weights, for `auto`; 0 is no limit."
+    )
+    pinned: list[str] = Field(
+        default_factory=list, description="Layers kept in FP32, such as `head` or `layers.0.*`."
+    )
 
 
 class Settings(_Section):
@@ -112,4 +124,7 @@ def engine_config(settings: Settings) -> EngineConfig:
         settings.model.name,
         threads=settings.model.threads or default_threads(),
         context_tokens=settings.model.context_tokens + settings.completion.max_tokens,
+        precision=settings.model.precision,
+        weight_budget_bytes=settings.model.weight_budget << 20 or None,
+        pinned=tuple(settings.model.pinned),
     )

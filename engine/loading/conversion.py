@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from engine.api import LoadProgress, Tell
 from engine.errors import ModelError, QuantizationError
+from engine.fim import FimLayout
 from engine.loading.checkpoint import Checkpoint
 from engine.models.assembly import MatrixPlace, matrix_places
 from engine.models.rotary import Rotary
@@ -26,8 +27,9 @@ from engine.quantization.calibration import (
     OutputMeter,
     calibration_texts,
 )
+from engine.quantization.compensation import quantize_compensated
 from engine.quantization.error import ErrorMeter
-from engine.quantization.formats import LANES, Format
+from engine.quantization.formats import INT4_FORMATS, LANES, Format
 from engine.quantization.linear import hardware_dtype, layer_input
 from engine.quantization.policy import Choice, Matrix, Measured, PrecisionPolicy
 from engine.quantization.quantize import quantize
@@ -87,7 +89,11 @@ class _Walk:
         self._spec = checkpoint.spec
         self._tell = tell
         tokenizer = checkpoint.tokenizer()
-        ids = {name: tokenizer.encode(text) for name, text in calibration_texts().items()}
+        layout = FimLayout.of(tokenizer)
+        ids = {
+            name: _with_a_hole(tokenizer.encode(text), layout)
+            for name, text in calibration_texts().items()
+        }
         self._length = min([TOKENS_PER_FILE, self._spec.context, *map(len, ids.values())])
         self._ids = [tokens[: self._length] for tokens in ids.values()]
         self.files = list(ids)
@@ -166,6 +172,14 @@ class _Walk:
         step = max(1, _SLAB_ITEMS // place.columns // LANES) * LANES
         for start in range(0, place.rows, step):
             yield self._checkpoint.read(source, start, start + step)
+
+
+def _with_a_hole(tokens: list[int], layout: FimLayout) -> list[int]:
+    """Code as the model will see it: what comes before a hole, behind it, and then the hole's."""
+    tokens = tokens[: TOKENS_PER_FILE - layout.overhead]
+    hole = slice(len(tokens) * 5 // 8, len(tokens) * 6 // 8)
+    before, behind = tokens[: hole.start], tokens[hole.stop :]
+    return layout.prompt(before, behind, TOKENS_PER_FILE) + tokens[hole]
 
 
 def _product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -270,9 +284,14 @@ def _quantized(job: _Job, format: Format) -> tuple[Weight, Measured]:
     meter = OutputMeter(job.inputs) if job.inputs is not None else None
     parts: list[Weight] = []
     inputs = job.inputs
-    importance, scale = (inputs.importance, inputs.scale) if inputs is not None else (None, None)
     for exact in job.slabs():
-        part = quantize(exact, format, importance=importance, activation_scale=scale)
+        if inputs is None:
+            part = quantize(exact, format)
+        elif inputs.moment is not None and format in INT4_FORMATS:
+            part = quantize_compensated(exact, format, inputs.moment)
+        else:
+            importance, scale = inputs.importance, inputs.scale
+            part = quantize(exact, format, importance=importance, activation_scale=scale)
         error.add(part.dequantize(), exact)
         if meter is not None:
             meter.add(part, exact)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from engine.quantization.compensation import MOST_COLUMNS
 from engine.quantization.error import ErrorMeter
 from engine.quantization.linear import make_linear
 from engine.quantization.weights import Weight
@@ -18,7 +19,7 @@ FILES = (
     "argparse.py", "dataclasses.py", "json/decoder.py", "asyncio/queues.py", "shutil.py",
     "difflib.py", "urllib/parse.py", "statistics.py",
 )  # fmt: skip
-TOKENS_PER_FILE = 128
+TOKENS_PER_FILE = 512
 _SKIP_CHARS = 1500  # of a file: licence and docstring
 _TAKE_CHARS = 4000
 _PROBES = 64  # input rows on which outputs are compared
@@ -47,18 +48,23 @@ class LayerInputs:
         importance: float32 [columns], the mean square of each input channel.
         probes: float32 [rows, columns], some of the inputs.
         scale: the one activation scale that loses least, for INT8_STATIC.
+        moment: float32 [columns, columns], the mean of x x^T; None where there are too many
+            columns to make use of it.
     """
 
     importance: torch.Tensor
     probes: torch.Tensor
     scale: float
+    moment: torch.Tensor | None
 
     @classmethod
     def of(cls, inputs: torch.Tensor) -> LayerInputs:
         """From float32 [rows, columns], all the layer's inputs."""
         step = max(1, len(inputs) // _PROBES)
         probes = inputs[::step][:_PROBES].contiguous()
-        return cls(inputs.square().mean(dim=0), probes, activation_scale(inputs))
+        narrow = inputs.shape[1] <= MOST_COLUMNS
+        moment = inputs.T @ inputs / len(inputs) if narrow else None
+        return cls(inputs.square().mean(dim=0), probes, activation_scale(inputs), moment)
 
 
 def activation_scale(inputs: torch.Tensor) -> float:
