@@ -26,7 +26,7 @@ NAMES = ("amx", "avx512", "avxvnni", "avx2")
 STEP_ROWS = 23  # most rows of a step: for more, AMX has another way to multiply
 HEAD_SIZES = (16, 32, 64, 128)  # that attention is compiled for
 
-_ABI = 3  # of api.cpp
+_ABI = 4  # of api.cpp
 _INT8, _INT4, _INT4_ZERO = 0, 1, 2
 
 _pointer, _long, _int, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
@@ -86,7 +86,7 @@ class _Top(ctypes.Structure):
     _fields_ = (
         ("logits", _pointer), ("rows", _long), ("vocab", _long), ("k", _long),
         ("banned", _pointer), ("banned_count", _long),
-        ("exact", _pointer), ("input", _Input),
+        ("projection", _pointer), ("table", _pointer), ("exact", _pointer), ("input", _Input),
         ("ids", _pointer), ("values", _pointer), ("log_total", _pointer),
     )  # fmt: skip
 
@@ -183,6 +183,25 @@ class DecodeRequest:
     tail_length: int
 
 
+@dataclass(frozen=True, slots=True)
+class Sketched:
+    """A head with a sketch of it, and what they multiply.
+
+    Attributes:
+        projection: INT8 [directions, hidden].
+        table: INT4 [vocab, directions].
+        head: INT8 [vocab, hidden], without a bias.
+        hidden: [rows, hidden].
+        norm: applied to `hidden` first.
+    """
+
+    projection: NativeMatrix
+    table: NativeMatrix
+    head: NativeMatrix
+    hidden: torch.Tensor
+    norm: RmsNorm
+
+
 class Kernels:
     """The library's functions for this chip. All tensors are float32 and contiguous.
 
@@ -274,20 +293,16 @@ class Kernels:
         self._call(self._library.gw_step, ctypes.addressof(given), torch.get_num_threads())
 
     def top(
-        self,
-        logits: torch.Tensor,
-        k: int,
-        banned: torch.Tensor,
-        sketched: tuple[NativeMatrix, torch.Tensor, RmsNorm] | None,
+        self, logits: torch.Tensor, k: int, banned: torch.Tensor, sketched: Sketched | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """The best tokens of each row.
 
         Args:
-            logits: [rows, vocab]; changed: banned ones are -inf, sketched ones exact at the top.
+            logits: [rows, vocab]; changed: banned ones are -inf, and where there is a sketch
+                all are made by it, and the best of them exactly.
             k: how many, at most the vocabulary.
             banned: int64 [n], tokens never to be picked.
-            sketched: where the logits are a sketch of an INT8 head: the head, the hidden
-                states [rows, hidden] it multiplies, and the norm before it.
+            sketched: a sketch of the head to make the logits with.
 
         Returns:
             int64 [rows, k] tokens, best first; their logits [rows, k]; and log(sum(exp))
@@ -296,11 +311,13 @@ class Kernels:
         rows, vocab = logits.shape
         ids = torch.empty(rows, k, dtype=torch.int64)
         values, total = torch.empty(rows, k), torch.empty(rows)
-        exact, given = None, _Input()
+        projection, table, exact, given = None, None, None, _Input()
         if sketched is not None:
-            exact, given = sketched[0].pointer, _input(sketched[1], sketched[2], False)
+            projection, table = sketched.projection.pointer, sketched.table.pointer
+            exact, given = sketched.head.pointer, _input(sketched.hidden, sketched.norm, False)
         top = _Top(
-            logits.data_ptr(), rows, vocab, k, banned.data_ptr(), len(banned), exact, given,
+            logits.data_ptr(), rows, vocab, k, banned.data_ptr(), len(banned),
+            projection, table, exact, given,
             ids.data_ptr(), values.data_ptr(), total.data_ptr(),
         )  # fmt: skip
         self._call(self._library.gw_top, ctypes.addressof(top), torch.get_num_threads())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.kernels.native import Kernels, RmsNorm
+from engine.kernels.native import Kernels, NativeMatrix, RmsNorm, Sketched
 from engine.quantization.linear import Linear, NativeLinear
 from engine.quantization.sketch import Sketch
 from engine.quantization.weights import Int8Weight
@@ -49,11 +49,11 @@ class Head:
         self.linear = linear
         self.norm = norm
         self._kernels = kernels
-        self._sketch: tuple[NativeLinear, NativeLinear] | None = None
+        self._sketch: tuple[NativeMatrix, NativeMatrix] | None = None
         if sketch is not None and kernels is not None and _is_exact(linear):
             self._sketch = (
-                NativeLinear(sketch.projection, None, kernels),
-                NativeLinear(sketch.table, None, kernels),
+                NativeMatrix(sketch.projection, None),
+                NativeMatrix(sketch.table, None),
             )
 
     def best(self, hidden: torch.Tensor, banned: torch.Tensor) -> Best:
@@ -67,10 +67,9 @@ class Head:
         if self._sketch is None:
             logits = self.linear(hidden, norm=self.norm)
             return Best(*self._kernels.top(logits, k, banned, None))
-        projection, table = self._sketch
-        logits = table(projection(hidden, norm=self.norm))
         assert isinstance(self.linear, NativeLinear)
-        sketched = self.linear.matrix, hidden, self.norm
+        logits = torch.empty(len(hidden), self.linear.weight.rows)
+        sketched = Sketched(*self._sketch, self.linear.matrix, hidden, self.norm)
         return Best(*self._kernels.top(logits, k, banned, sketched))
 
 

@@ -62,7 +62,7 @@ async def test_loading_reports_progress_and_what_was_loaded(config: EngineConfig
     engine = await Engine.load(config, steps.append)
     assert steps[-1].share == 1.0
     assert engine.model.architecture == "qwen2"
-    assert engine.model.quantization == "int8-dynamic, int4"
+    assert engine.model.quantization == "int8-dynamic, int4-zp"
     assert engine.model.context_tokens == 512  # what the model was trained for
     assert engine.model.weight_bytes > 0
     await engine.aclose()

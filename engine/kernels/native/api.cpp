@@ -65,7 +65,7 @@ const Choice kChoices[] = {
 #pragma GCC visibility push(default)
 extern "C" {
 
-constexpr int kAbi = 3;
+constexpr int kAbi = 4;
 
 int gw_abi() { return kAbi; }
 

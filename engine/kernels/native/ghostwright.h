@@ -78,17 +78,20 @@ struct Rotate {
   int32_t bf16;            // whether q_out is bfloat16
 };
 
-// The k best tokens of each row of logits, and the logarithm of the sum of e^logit.
+// The k best tokens of each row, and the logarithm of the sum of e^logit. Where there is a
+// sketch, the logits are made first: table(projection(input)).
 struct Top {
-  float* logits;           // [rows, vocab]; where they are a sketch, the best become exact
+  float* logits;            // [rows, vocab]; of a sketch, the best become exact
   int64_t rows, vocab, k;
-  const int64_t* banned;   // tokens never to be picked
+  const int64_t* banned;    // tokens never to be picked
   int64_t banned_count;
-  const Matrix* exact;     // the head in INT8 where the logits are a sketch of it, or null
-  Input input;             // what it multiplies
-  int64_t* ids;            // [rows, k], best first
-  float* values;           // [rows, k]
-  float* log_total;        // [rows]
+  const Matrix* projection;  // of the sketch, or null
+  const Matrix* table;
+  const Matrix* exact;      // the head in INT8 that the sketch is of
+  Input input;              // what head and projection multiply
+  int64_t* ids;             // [rows, k], best first
+  float* values;            // [rows, k]
+  float* log_total;         // [rows]
 };
 
 struct Kernels {

@@ -10,7 +10,7 @@
 #include <limits>
 #include <vector>
 
-#include "rows.h"
+#include "integer.h"
 
 namespace gw {
 namespace {
@@ -18,7 +18,9 @@ namespace {
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 constexpr int64_t kSample = 2048;  // logits looked at to guess a threshold
 constexpr int64_t kPart = 4096;    // logits claimed at a time
-constexpr double kSigmas = 6.0;    // mean errors of the sketch that a token left out may have
+constexpr double kSigmas = 5.0;    // mean errors of the sketch that a token left out may have
+constexpr int64_t kRivals = 8;     // times k: most tokens multiplied exactly; where so many are
+                                   // alike, it matters little which of them is picked
 
 // A threshold that some `want` of the logits reach.
 inline float guess_threshold(const float* logits, int64_t count, int64_t want) {
@@ -125,10 +127,33 @@ inline void write_top(const Top& t, int64_t row, const float* logits, std::vecto
   }
 }
 
+// The sketch's logits, by all threads of a region.
+inline void sketch(Team& team, int thread, const Top& t, float* projected, const Rounded& wide,
+                   const Rounded& narrow) {
+  const Matrix &into = *t.projection, &out = *t.table;
+  fetch_share(team, thread, into);
+  Rounded a = round_all<3>(team, thread, t.input, t.rows, into.cols, wide);
+  multiply_all(team, thread, into, a, t.rows, projected, into.rows, false);
+  fetch_share(team, thread, out);
+  team.meet();
+  const Input second{projected, into.rows, nullptr, 0, 0};
+  a = round_all<3>(team, thread, second, t.rows, out.cols, narrow);
+  multiply_all(team, thread, out, a, t.rows, t.logits, t.vocab, false);
+  team.meet();
+}
+
 inline void top(const Top& t, int threads) {
   std::vector<Found> all(Team::kMost);
-  float threshold = 0;
+  float threshold = 0, least = 0;
+  Rounded wide{}, narrow{};
+  float* projected = nullptr;
+  if (t.projection) {
+    wide = rounded<1>(t.rows, t.projection->cols);
+    narrow = rounded<2>(t.rows, t.table->cols);
+    projected = scratch<float, 44>(t.rows * t.projection->rows);
+  }
   parallel(threads, [&](Team& team, int thread) {
+    if (t.projection) sketch(team, thread, t, projected, wide, narrow);
     float* temporary = scratch<float, 43>(t.exact ? t.exact->cols : 1);
     for (int64_t row = 0; row < t.rows; ++row) {
       float* logits = t.logits + row * t.vocab;
@@ -140,12 +165,13 @@ inline void top(const Top& t, int threads) {
       if (thread == 0) {
         for (int64_t n = 0; n < t.banned_count; ++n) logits[t.banned[n]] = kNever;
         threshold = guess_threshold(logits, t.vocab, t.k);
+        least = t.exact ? guess_threshold(logits, t.vocab, kRivals * t.k) : threshold;
       }
       team.meet();
       take(team, thread, t, x, logits, threshold, -kNever, mine);
       float best = kNever;
       for (const Found& f : all) best = larger(best, f.peak);
-      const float rival = t.exact ? lowest_rival(all, best) : threshold;
+      const float rival = t.exact ? larger(least, lowest_rival(all, best)) : threshold;
       team.meet();  // all have read what `take` adds to next
       if (rival < threshold) take(team, thread, t, x, logits, rival, threshold, mine);
       for (const Found& f : all) best = larger(best, f.peak);

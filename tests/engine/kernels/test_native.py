@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from engine.errors import ConfigError
 from engine.kernels import native
-from engine.kernels.native import Kernels, NativeMatrix, RmsNorm
+from engine.kernels.native import Kernels, NativeMatrix, RmsNorm, Sketched
 from engine.quantization.error import relative_error
 from engine.quantization.formats import Format
 from engine.quantization.linear import round_activations
@@ -38,6 +38,12 @@ def stored(format: Format, rows: int, columns: int) -> Int8Weight | Int4Weight:
     torch.manual_seed(rows + columns)
     weight = quantize(torch.randn(rows, columns), format)
     assert not isinstance(weight, DenseWeight)
+    return weight
+
+
+def int8(values: torch.Tensor) -> Int8Weight:
+    weight = quantize(values, Format.INT8_DYNAMIC)
+    assert isinstance(weight, Int8Weight)
     return weight
 
 
@@ -171,24 +177,32 @@ def test_top_of_a_small_vocabulary_holds_all_of_it(kernels: Kernels) -> None:
 
 def test_a_sketch_that_misleads_is_found_out(kernels: Kernels) -> None:
     """The best token lies far below the sketch's threshold: its errors must lead to it."""
-    vocab, hidden = 20_000, 64
+    vocab, hidden, k = 20_000, 64, 4
     torch.manual_seed(3)
-    head = stored(Format.INT8_DYNAMIC, vocab, hidden)
+    head = int8(torch.randn(vocab, hidden))
+    projection = int8(torch.eye(hidden))
     norm = RmsNorm(torch.ones(hidden), 1e-6)
-    x = torch.randn(1, hidden)
-    normed = functional.rms_norm(x, (hidden,), norm.weight, norm.eps)
-    exact = functional.linear(normed, head.dequantize())
+    empty = torch.empty(0, dtype=torch.int64)
     missed = 0
     for seed in range(20):
-        noise = torch.randn(1, vocab, generator=torch.Generator().manual_seed(seed))
-        sketch = exact + noise * exact.std()
-        winner = int(exact.argmax())
-        missed += winner not in sketch.topk(16).indices
-        empty = torch.empty(0, dtype=torch.int64)
-        matrix = NativeMatrix(head, None)
-        ids, values, _ = kernels.top(sketch, 16, empty, (matrix, x, norm))
-        assert int(ids[0, 0]) == winner
-        torch.testing.assert_close(values[0], exact[0, ids[0]], atol=1e-3, rtol=1e-4)
+        random = torch.Generator().manual_seed(seed)
+        x = torch.randn(2, hidden, generator=random)
+        table = quantize(
+            head.dequantize() + torch.randn(vocab, hidden, generator=random) * 0.3, Format.INT4
+        )
+        assert isinstance(table, Int4Weight)
+        normed = functional.rms_norm(x, (hidden,), norm.weight, norm.eps)
+        exact = functional.linear(normed, head.dequantize())
+        winners = exact.argmax(dim=1)
+        sketch = functional.linear(normed, table.dequantize()).topk(k).indices
+        missed += int((sketch != winners[:, None]).all(dim=1).sum())
+        sketched = Sketched(
+            NativeMatrix(projection, None), NativeMatrix(table, None), NativeMatrix(head, None),
+            x, norm,
+        )  # fmt: skip
+        ids, values, _ = kernels.top(torch.empty(2, vocab), k, empty, sketched)
+        assert torch.equal(ids[:, 0], winners)
+        torch.testing.assert_close(values, exact.gather(1, ids), atol=2e-2, rtol=1e-2)
     assert missed  # else the test would show nothing
 
 

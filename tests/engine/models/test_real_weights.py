@@ -19,6 +19,7 @@ from engine.models import assembly
 from engine.models.decoder import Decoder, DecoderWeights
 from engine.models.names import GGUF_NAMES, HF_NAMES
 from engine.quantization.linear import hardware_dtype
+from engine.quantization.policy import PrecisionPolicy
 
 pytestmark = pytest.mark.model
 
@@ -112,8 +113,9 @@ def test_int8_says_nearly_the_same(
     expected: torch.Tensor,
     real_model: Path,
 ) -> None:
-    prepared = snapshot.load(real_model, default_cache_dir(), lambda _: None)
-    weights = assembly.from_snapshot(prepared.spec, prepared.tensors)
+    policy = PrecisionPolicy("int8-dynamic")
+    prepared = snapshot.load(real_model, default_cache_dir(), lambda _: None, policy)
+    weights = assembly.from_snapshot(prepared.spec, prepared.tensors, prepared.formats)
     got = logits(source, weights, tokens, hardware_dtype())
     p, q = expected.log_softmax(-1), got.log_softmax(-1)
     divergence = float((p.exp() * (p - q)).sum(-1).mean())
