@@ -26,9 +26,9 @@ from engine import (
     SamplingParams,
     UnsupportedModel,
     collect,
+    worker,
 )
 from engine.mailbox import Control, Ticket
-from engine.worker import PREFILL_CHUNK
 from tests.support.tiny_models import edit_json, reference_model, write_folder
 
 REQUEST = GenerationRequest("def f(x):\n    ", "\n\nf(1)\n", max_tokens=24)
@@ -167,11 +167,12 @@ async def test_more_requests_than_slots_all_finish(engine: Engine) -> None:
 
 
 async def test_a_long_prompt_is_cut_to_the_context_and_prefilled_in_chunks(
-    engine: Engine,
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(worker, "PREFILL_CHUNK", 200)
     request = GenerationRequest("p" * 5000, "s" * 5000, max_tokens=10)
     result = await collect(engine.generate(request))
-    assert result.usage.prompt_tokens == 512 - 10 > PREFILL_CHUNK
+    assert result.usage.prompt_tokens == 512 - 10 > 2 * worker.PREFILL_CHUNK
 
 
 async def test_warming_makes_the_prompt_free(engine: Engine) -> None:
