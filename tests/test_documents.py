@@ -26,7 +26,8 @@ def settings_table() -> str:
             if isinstance(kind, type) and issubclass(kind, BaseModel):
                 add(kind, f"{path}{alias}.")
                 continue
-            default = str(field.default).lower() if kind is bool else field.default
+            default = field.get_default(call_default_factory=True)
+            default = str(default).lower() if kind is bool else default
             allowed = describe(schema["properties"][alias])
             rows.append(f"| `{path}{alias}` | `{default!s}` | {allowed} | {field.description} |")
 
@@ -39,10 +40,12 @@ def describe(entry: dict[str, Any]) -> str:
     if "enum" in entry:
         return ", ".join(f"`{value}`" for value in entry["enum"])
     if "minimum" in entry:
-        return f"{entry['minimum']} to {entry['maximum']}"
+        most = entry.get("maximum")
+        return f"{entry['minimum']} to {most}" if most else f"{entry['minimum']} or more"
     if "exclusiveMinimum" in entry:
         return f"more than {entry['exclusiveMinimum']}, at most {entry['maximum']}"
-    return {"boolean": "`true`, `false`", "string": "text"}[entry["type"]]
+    words = {"boolean": "`true`, `false`", "string": "text", "array": "list of texts"}
+    return words[entry["type"]]
 
 
 def test_the_settings_table_is_the_schema() -> None:
