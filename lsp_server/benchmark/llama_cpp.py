@@ -117,8 +117,10 @@ class LlamaCpp:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             # GCC 12 drops most of what _tile_loadconfig reads: AMX then traps.
             hint = (
-                "built with GCC 12 for AMX it needs a compiler barrier before _tile_loadconfig "
-                "in ggml-cpu/amx/mmq.cpp"
+                "if it was built with GCC 12 for AMX, it needs a compiler barrier before "
+                "_tile_loadconfig in ggml-cpu/amx/mmq.cpp"
+                if done.returncode < 0
+                else "run it by hand to see more"
             )
             raise LlamaCppFailed(f"{binary.name} failed ({done.returncode}): {last}", hint)
         return done.stdout

@@ -47,6 +47,15 @@ def test_a_crash_is_an_error_with_its_last_line(tmp_path: Path) -> None:
         measure(llama, tmp_path / "m.gguf")
 
 
+def test_a_trap_names_the_known_cause_and_only_a_trap(tmp_path: Path) -> None:
+    with pytest.raises(LlamaCppFailed) as trapped:
+        measure(bench(tmp_path, "kill -SEGV $$"), tmp_path / "m.gguf")
+    assert "GCC 12" in trapped.value.remedy
+    with pytest.raises(LlamaCppFailed) as failed:
+        measure(bench(tmp_path, "exit 1"), tmp_path / "m.gguf")
+    assert "GCC 12" not in failed.value.remedy
+
+
 def test_a_binary_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(LlamaCppFailed, match="cannot be run"):
         measure(LlamaCpp(tmp_path), tmp_path / "m.gguf")
