@@ -43,7 +43,6 @@ class EngineConfig:
         precision: `auto`, or a format's name (`PRECISIONS`) that all matrices start from.
         weight_budget_bytes: most bytes of all weights; None is no limit.
         pinned: patterns of matrices kept in FP32, such as `head` or `layers.0.*`.
-        watch_every: one decode step in so many is checked against the exact weights; 0: none.
 
     Raises:
         ConfigError: a number is out of its range.
@@ -58,7 +57,6 @@ class EngineConfig:
     precision: str = AUTO
     weight_budget_bytes: int | None = None
     pinned: tuple[str, ...] = ()
-    watch_every: int = 512
 
     def __post_init__(self) -> None:
         if not self.model.strip():
@@ -68,7 +66,6 @@ class EngineConfig:
             ("context_tokens", 64),
             ("max_batch", 1),
             ("kv_budget_bytes", 0),
-            ("watch_every", 0),
         ):
             value = getattr(self, name)
             if value < low:
