@@ -3,7 +3,7 @@
 // A sketch of the head gives every token an approximate logit from a few leading directions of
 // the hidden state. The tokens near the top are then multiplied exactly. How far the sketch was
 // off on them says how far it may be off elsewhere: all tokens that could still win by that are
-// multiplied too.
+// multiplied too, up to kRivals * k of them.
 #pragma once
 #include <algorithm>
 #include <cmath>
