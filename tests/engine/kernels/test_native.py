@@ -62,7 +62,7 @@ def test_few_rows_are_exact_but_for_the_rounded_activations(
     assert relative_error(y, expected) < 1e-7
 
 
-@pytest.mark.parametrize("m", [24, 31, 32, 33, 100])
+@pytest.mark.parametrize("m", [24, 31, 33, 100, 300])
 @pytest.mark.parametrize("shape", [(96, 64), (50, 160), (1, 2592)])
 @pytest.mark.parametrize("format", FORMATS)
 def test_many_rows(kernels: Kernels, format: Format, shape: tuple[int, int], m: int) -> None:
@@ -75,7 +75,7 @@ def test_many_rows(kernels: Kernels, format: Format, shape: tuple[int, int], m: 
         assert relative_error(y, expected) < BF16
 
 
-@pytest.mark.parametrize("m", [1, 3, 40])
+@pytest.mark.parametrize("m", [1, 3, 40, 131])
 @pytest.mark.parametrize("format", FORMATS)
 def test_mlp_is_two_products_with_swiglu_between(kernels: Kernels, format: Format, m: int) -> None:
     hidden, inner = 64, 96
